@@ -1,0 +1,40 @@
+# Every target works on a machine that has only Python (>= 3.11) and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint figures bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --nbmake --nbmake-timeout=300 notebooks
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+figures: $(VENV)/.core
+	$(BIN)/trm-bounds figures --out figures
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m pytest benchmarks -o addopts= --benchmark-columns=median,iqr,rounds
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.core: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.core
