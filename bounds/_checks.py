@@ -1,0 +1,91 @@
+"""Argument checks and their one message shape: "<name> must be <domain>, got <name>=<value>"."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Two descriptions of the same policies may disagree by this much (relative) and still be called equal.
+TOLERANCE = 1e-9
+#: Largest horizon: every integer up to here is a float64 of its own.
+MAX_HORIZON = 2**53
+
+
+def refuse(name: str, domain: str, value: object) -> NoReturn:
+    """Raise the ValueError of this project for one bad argument."""
+    raise ValueError(f"{name} must be {domain}, got {name}={value}")
+
+
+def above(value: float, limit: float) -> bool:
+    """Whether ``value`` exceeds ``limit`` by more than :data:`TOLERANCE`, relative."""
+    return value > limit * (1.0 + TOLERANCE)
+
+
+def number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
+    """One real number in [low, high], as float; NaN is never inside (+inf is, where ``high`` is inf)."""
+    domain = "a number" if math.isinf(low) else f"a number in [{low:g}, {high:g}]"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number):
+        refuse(name, domain, repr(value))
+    result = float(value)
+    if math.isnan(result) or result < low or above(result, high):
+        refuse(name, domain, result)
+    return result
+
+
+def integer(name: str, value: object, low: int, high: int) -> int:
+    """One whole number in [low, high]; 4096.0 and NumPy integers are whole numbers, True is not."""
+    domain = f"a whole number in [{low}, {high}]"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number):
+        refuse(name, domain, repr(value))
+    if not isinstance(value, Integral) and not float(value).is_integer():
+        refuse(name, domain, value)
+    result = int(float(value)) if not isinstance(value, Integral) else int(value)
+    if not low <= result <= high:
+        refuse(name, domain, result)
+    return result
+
+
+def array(name: str, value: object, length: int | None, low: float, high: float) -> FloatArray:
+    """One read-only float64 array [length] with entries in [low, high]; the first bad entry is named."""
+    try:
+        result = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        refuse(name, "an array of numbers", repr(value)[:60])
+    if result.ndim != 1 or (length is not None and result.size != length):
+        expected = "T" if length is None else f"T={length}"
+        raise ValueError(
+            f"{name} must be an array with one entry for each of the {expected} positions, "
+            f"got {name} of shape {result.shape}"
+        )
+    inside = (result >= low) & (result <= high * (1.0 + TOLERANCE))
+    if not inside.all():
+        worst = int(np.argmin(inside))
+        refuse(f"{name}[{worst}]", f"a number in [{low:g}, {high:g}]", result[worst])
+    result.flags.writeable = False
+    return result
+
+
+def confidence_level(value: object) -> float:
+    """A confidence level: strictly between 0 and 1."""
+    level = number("confidence", value)
+    if not 0.0 < level < 1.0:
+        refuse("confidence", "a number strictly between 0 and 1", level)
+    return level
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """Text for a name that is not known: what was likely meant, and all that is known."""
+    names = list(known)
+    close = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown {kind} {str(name)!r}{hint} (known: {', '.join(names)})"

@@ -1,0 +1,89 @@
+"""How numbers and tables are shown: for people in text and HTML, for programs in JSON."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: Cells of one row, and whether the row is marked as the winner.
+Row = tuple[list[str], bool]
+
+
+def finite(x: float) -> float | None:
+    """``x``, or None where JSON has no number for it."""
+    return float(x) if math.isfinite(x) else None
+
+
+def jsonable(value: object) -> object:
+    """A profile field as JSON: arrays become lists, infinities null."""
+    if isinstance(value, np.ndarray):
+        return [finite(x) for x in value.tolist()]
+    if isinstance(value, tuple):
+        return [jsonable(x) for x in value]
+    return finite(value) if isinstance(value, float) else value
+
+
+def shown(x: float, digits: int = 7) -> str:
+    """An upper bound for people: its last digit is rounded up, unless it agrees with ``x`` to 1e-12.
+
+    >>> shown(34.946091886), shown(0.4096), shown(1e-9)
+    ('34.9461', '0.4096', '1e-09')
+    """
+    if not math.isfinite(x) or x == 0.0:
+        return f"{x:g}"
+    text = f"{x:.{digits}g}"
+    if float(text) < x * (1.0 - 1e-12):
+        step = Fraction(10) ** (math.floor(math.log10(abs(x))) - digits + 1)
+        text = f"{float(Fraction(text) + step):.{digits}g}"
+    return text
+
+
+def rich_table(titles: list[str], rows: list[Row]) -> Table:
+    """A table for the terminal; numbers (second column) to the right, winners in bold."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for k, title in enumerate(titles):
+        table.add_column(title, justify="right" if k == 1 else "left", no_wrap=k <= 1, overflow="fold")
+    for cells, winner in rows:
+        table.add_row(*map(Text, cells), style="bold green" if winner else None)
+    return table
+
+
+def plain(renderable: object, width: int = 118) -> str:
+    """What a rich renderable looks like without a terminal."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=width, color_system=None, highlight=False).print(renderable)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def html_table(titles: list[str], rows: list[Row]) -> str:
+    """A table for a notebook."""
+    head = "".join(f"<th>{html.escape(t)}</th>" for t in titles)
+    body = "".join(
+        f"<tr{' style=font-weight:bold' if winner else ''}>"
+        + "".join(
+            f"<td style='text-align:{'right' if k == 1 else 'left'}'>{html.escape(c)}</td>" for k, c in enumerate(cells)
+        )
+        + "</tr>"
+        for cells, winner in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_lines(lines: Iterable[str], tag: str) -> str:
+    """Lines of text for a notebook."""
+    return "".join(f"<div><{tag}>{html.escape(line)}</{tag}></div>" for line in lines)

@@ -1,0 +1,1 @@
+"""Two distributions go in, numbers come out; KL is always KL(roll||theta), in nats."""

@@ -1,0 +1,1 @@
+"""A profile of divergences goes in, proved bounds come out."""

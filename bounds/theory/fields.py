@@ -1,0 +1,88 @@
+"""The fields of a profile, declared once: symbol, domain, meaning, and which may not exceed which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One number, or one array [T], that a profile may hold: its symbol, domain and meaning."""
+
+    symbol: str
+    meaning: str
+    low: float = 0.0
+    high: float = math.inf
+    per_position: bool = False
+
+
+FIELDS: Mapping[str, Field] = {
+    "delta": Field("δ", "largest KL(roll||theta) at any reachable context, in nats"),
+    "epsilon": Field("ε", "largest total variation at any reachable context", high=1.0),
+    "chi2_max": Field("X", "largest chi2(theta||roll) at any reachable context"),
+    "kl_seq": Field("D", "expected KL(roll||theta) of a whole response, in nats"),
+    "tv_seq": Field("TV", "total variation of the two response distributions, mean over prompts", high=1.0),
+    "tv_sum": Field("A", "expected total variation, summed over positions"),
+    "chi2_sum": Field("ΣC", "expected chi2, summed over positions"),
+    "mean_length": Field("E len", "expected length of a response, in tokens"),
+    "mean_tv": Field("D̄_t", "expected total variation at each position", high=1.0, per_position=True),
+    "mean_kl": Field("K_t", "expected KL(roll||theta) at each position, in nats", per_position=True),
+    "mean_chi2": Field("C̄_t", "expected chi2 at each position", per_position=True),
+    "max_tv": Field("ε_t", "largest total variation at each position", high=1.0, per_position=True),
+    "max_kl": Field("δ_t", "largest KL(roll||theta) at each position, in nats", per_position=True),
+    "max_chi2": Field("X_t", "largest chi2 at each position", per_position=True),
+    "log_ratio_max": Field("Λ", "largest |log theta - log roll| over the whole vocabulary, at any context"),
+    "support_gap": Field("m", "largest mass of theta where roll has none, at any context", high=1.0),
+    "mean_reward": Field("μ", "expected reward under roll", low=-math.inf),
+}
+
+#: The fields that say how far apart the two policies are; a profile without any of them bounds nothing.
+DIVERGENCES = tuple(
+    name for name in FIELDS if name not in ("mean_length", "support_gap", "mean_reward", "log_ratio_max")
+)
+
+
+def is_array(name: str) -> bool:
+    """Whether a field holds one number for each position."""
+    return name in FIELDS and FIELDS[name].per_position
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``name`` may not exceed ``value(others)`` by more than 1e-9 relative: two fields would contradict each other."""
+
+    name: str
+    others: tuple[str, ...]
+    text: str
+    value: Callable[..., Any]
+
+
+#: What may not exceed what.
+LIMITS: tuple[Limit, ...] = (
+    Limit("kl_seq", ("T", "delta"), "T * delta", lambda T, d: T * d),
+    Limit("kl_seq", ("mean_length", "delta"), "mean_length * delta", lambda n, d: n * d),
+    Limit("kl_seq", ("max_kl",), "sum(max_kl)", np.sum),
+    Limit("tv_sum", ("T", "epsilon"), "T * epsilon", lambda T, e: T * e),
+    Limit("tv_sum", ("max_tv",), "sum(max_tv)", np.sum),
+    Limit("chi2_sum", ("T", "chi2_max"), "T * chi2_max", lambda T, x: T * x),
+    *(
+        Limit(name, (other,), other, lambda x: x)
+        for name, other in (
+            ("mean_length", "T"),
+            ("mean_tv", "max_tv"),
+            ("mean_kl", "max_kl"),
+            ("mean_chi2", "max_chi2"),
+            ("mean_tv", "epsilon"),
+            ("mean_kl", "delta"),
+            ("mean_chi2", "chi2_max"),
+            ("max_tv", "epsilon"),
+            ("max_kl", "delta"),
+            ("max_chi2", "chi2_max"),
+        )
+    ),
+)

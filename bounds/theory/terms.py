@@ -1,0 +1,94 @@
+r"""The factors that the rules are built from, exact in O(1) of the horizon.
+
+A rule is an advantage factor times a context-shift factor, summed over positions. With k = t - 1 steps
+before a position (or T - t steps after it) the context shift is at most min(1, k eps, sqrt(k delta / 2)).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+
+from bounds._checks import FloatArray
+from bounds._rounding import exact, floor_within, round_up, sqrt_enclosure, sqrt_up
+
+_DIRECT = 128  # partial sums of square roots up to here are added one by one
+# zeta(-1/2) enclosed between two rationals (DLMF 25.2; the tests recompute it with mpmath)
+_ZETA_LOW = Fraction(-20788622497735456602, 10**20) - Fraction(1, 10**20)
+_ZETA_HIGH = Fraction(-20788622497735456602, 10**20) + Fraction(1, 10**20)
+
+
+def unit(x: Fraction) -> Fraction:
+    """min(1, x): a total variation is at most 1."""
+    return min(Fraction(1), x)
+
+
+def pinsker(kl: Fraction) -> Fraction:
+    """min(1, sqrt(kl/2)), an upper value: total variation from a Kullback-Leibler divergence in nats."""
+    return unit(sqrt_up(kl / 2))
+
+
+@cache
+def _direct_sums() -> tuple[tuple[Fraction, Fraction], ...]:
+    sums = [(Fraction(0), Fraction(0))]
+    for k in range(1, _DIRECT):
+        low, high = sqrt_enclosure(Fraction(k))
+        sums.append((sums[-1][0] + low, sums[-1][1] + high))
+    return tuple(sums)
+
+
+def sqrt_sum(n: int) -> tuple[Fraction, Fraction]:
+    r"""Rationals low <= sum_{k=1}^{n} sqrt(k) <= high, in O(1).
+
+    From n = 128 on by Euler-Maclaurin, with sqrt(n) factored out:
+    sqrt(n) (2n/3 + 1/2 + 1/(24 n) - 1/(1920 n^3)) + zeta(-1/2), error at most n^-4.5 / 9216.
+
+    >>> low, high = sqrt_sum(4095)
+    >>> float(low) <= sum(math.sqrt(k) for k in range(4096)) * (1 + 1e-15) and float(high - low) < 1e-12
+    True
+    """
+    if n < _DIRECT:
+        return _direct_sums()[n]
+    low, high = sqrt_enclosure(Fraction(n))
+    series = Fraction(2 * n, 3) + Fraction(1, 2) + Fraction(1, 24 * n) - Fraction(1, 1920 * n**3)
+    remainder = Fraction(1, 9216 * n**4)  # n^-4.5 is smaller
+    return low * series + _ZETA_LOW - remainder, high * series + _ZETA_HIGH + remainder
+
+
+def capped_sum(n: int, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Fraction:
+    r"""An upper value of sum_{k=0}^{n} min(1, k epsilon, sqrt(k delta / 2)), in O(1) of n.
+
+    At least one of the two routes is given. The minimum is linear up to k = delta / (2 epsilon^2) (or
+    1/epsilon), a square root up to k = 2/delta, and 1 from there on.
+
+    >>> float(capped_sum(3, epsilon=Fraction(1, 4)))
+    1.5
+    """
+    if n <= 0 or epsilon == 0 or delta == 0:
+        return Fraction(0)
+    linear = 0
+    if epsilon is not None:
+        crossover = 1 / epsilon if delta is None else min(1 / epsilon, delta / (2 * epsilon**2))
+        linear = floor_within(crossover, n)
+    total = (epsilon or 0) * Fraction(linear * (linear + 1), 2)
+    root = linear
+    if delta is not None:
+        root = max(linear, floor_within(2 / delta, n))
+        if root > linear:
+            total += sqrt_up(delta / 2) * (sqrt_sum(root)[1] - sqrt_sum(linear)[0])
+    return total + (n - root)
+
+
+def remaining_weights(T: int, *, epsilon: float | None = None, delta: float | None = None) -> FloatArray:
+    r"""Array [T] of min(1, (T-t) epsilon, sqrt((T-t) delta/2)), t = 1..T; at most 3 roundings each."""
+    steps = np.arange(T - 1, -1, -1, dtype=np.float64)
+    weights = np.ones(T)
+    if epsilon is not None:
+        weights = np.minimum(weights, steps * min(epsilon, 1.0))
+    if delta is not None and not math.isinf(delta):
+        weights = np.minimum(weights, np.sqrt(steps * round_up(exact(delta) / 2)))
+    weights[-1] = 0.0
+    return weights

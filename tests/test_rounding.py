@@ -1,0 +1,119 @@
+"""Outward rounding and the O(1) sums, against exact arithmetic and mpmath."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import capped, real, sum_of_roots
+
+from bounds._rounding import (
+    dot_up,
+    exact,
+    product_coupling_up,
+    round_down,
+    round_up,
+    sqrt_enclosure,
+    sum_up,
+)
+from bounds._show import shown
+from bounds.theory.terms import _ZETA_HIGH, _ZETA_LOW, capped_sum, sqrt_sum
+
+positive = st.floats(min_value=1e-300, max_value=1e300)
+
+
+@given(st.fractions(min_value=0), st.integers(-1000, 1000))
+def test_round_up_is_the_next_float_and_no_more(x, power):
+    x = x * Fraction(2) ** power
+    up = round_up(x)
+    assert up == math.inf or Fraction(up) >= x
+    assert up == 0.0 or Fraction(math.nextafter(up, 0.0)) < x or up == math.inf
+    assert Fraction(round_down(x)) <= x
+
+
+def test_rounding_at_the_ends_of_the_float_range():
+    assert round_up(Fraction(1, 10**400)) == 5e-324
+    assert round_up(Fraction(10) ** 400) == math.inf
+    assert round_up(exact(math.inf)) == math.inf
+    assert round_up(Fraction(0)) == 0.0
+    assert round_down(Fraction(10) ** 400) < math.inf
+
+
+@given(st.fractions(min_value=0, max_value=10**9), st.integers(-1100, 1100))
+def test_square_root_is_enclosed_to_78_bits(x, power):
+    x = x * Fraction(4) ** power
+    low, high = sqrt_enclosure(x)
+    assert low**2 <= x <= high**2
+    assert high - low <= high / 2**78
+
+
+def test_square_roots_of_squares_are_exact():
+    assert sqrt_enclosure(Fraction(9, 16)) == (Fraction(3, 4), Fraction(3, 4))
+
+
+def test_zeta_constant():
+    with mpmath.workdps(40):
+        assert real(_ZETA_LOW) < mpmath.zeta(mpmath.mpf(-1) / 2) < real(_ZETA_HIGH)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 31, 127, 128, 129, 1000, 4095, 10**6, 10**9, 10**12, 2**53])
+def test_sums_of_square_roots(n):
+    with mpmath.workdps(50):
+        truth = sum_of_roots(n)
+        low, high = map(real, sqrt_sum(n))
+        assert low <= truth <= high
+        assert high - low <= truth * mpmath.mpf(10) ** -15
+
+
+@given(
+    n=st.one_of(st.integers(0, 300), st.integers(0, 10**12)),
+    epsilon=st.one_of(st.none(), st.floats(1e-300, 1.0), st.floats(1e-9, 1.0)),
+    delta=st.one_of(st.none(), st.floats(1e-300, 1e300), st.floats(1e-12, 10.0)),
+)
+def test_capped_sums_are_tight_and_never_below(n, epsilon, delta):
+    if epsilon is None and delta is None:
+        epsilon = 0.5
+    routes = {k: Fraction(v) for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
+    with mpmath.workdps(60):
+        truth = capped(n, epsilon=epsilon, delta=delta)
+        value = real(capped_sum(n, **routes))
+        assert value >= truth * (1 - mpmath.mpf(10) ** -45)
+        assert value <= truth * (1 + mpmath.mpf(10) ** -13)
+
+
+@given(st.floats(1e-300, 1.0), st.integers(1, 10**12))
+def test_product_coupling(epsilon, length):
+    with mpmath.workdps(400):
+        truth = 1 - (1 - real(epsilon)) ** length
+        value = real(product_coupling_up(epsilon, length))
+        assert truth <= value <= truth * (1 + mpmath.mpf(10) ** -13)
+
+
+@pytest.mark.parametrize("n", [1, 7, 128, 129, 5000, 100_001])
+@pytest.mark.parametrize("scale", [1.0, 1e-160, 1e-300])
+def test_array_sums_are_tight_and_never_below(n, scale):
+    rng = np.random.default_rng(n)
+    a, b = rng.random(n) ** 8 * scale, rng.random(n)
+    for value, truth in (
+        (sum_up(a), sum(map(Fraction, a.tolist()))),
+        (dot_up(a, b), sum(Fraction(x) * Fraction(y) for x, y in zip(a.tolist(), b.tolist(), strict=True))),
+    ):
+        assert truth <= value <= truth * (1 + Fraction(1, 10**12))
+
+
+def test_products_that_underflow_still_count():
+    tiny = np.full(10, 1e-200)
+    assert dot_up(tiny, tiny) >= 10 * Fraction(1e-200) ** 2
+
+
+@given(positive, st.integers(1, 9))
+def test_shown_numbers_are_not_below_the_value(x, digits):
+    text = shown(x, digits)
+    assert Fraction(text) >= Fraction(x) * (1 - Fraction(1, 10**12))
+    assert float(text) <= x * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
+    assert len(text.split("e")[0].replace(".", "").lstrip("0")) <= digits

@@ -1,0 +1,303 @@
+"""Every rule: golden values, a 40-digit oracle, and the contract that all of them keep."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import real, truth
+
+import bounds
+from bounds.theory.published import PUBLISHED_RULES
+
+NAMES = [r.name for r in bounds.RULES]
+PUBLISHED = [r.name for r in PUBLISHED_RULES]
+every_rule = pytest.mark.parametrize("name", NAMES)
+
+PAPER = {"T": 4096, "delta": 1e-4, "epsilon": 5e-3, "kl_seq": 0.01, "tv_seq": 0.05}
+KL_ONLY = {"T": 4096, "delta": 1e-4, "kl_seq": 0.01}
+LARGE = {"T": 4096, "delta": 1.0, "kl_seq": 1.0}
+
+GOLDEN = [
+    (PAPER, "classical", 838.656),
+    (PAPER, "linear", 81.92),
+    (PAPER, "coupling", 79.91),
+    (PAPER, "pinsker_marginal_kl", 34.946091886296671),
+    (PAPER, "pinsker_marginal_tv", 24.710618548768564),
+    (PAPER, "mixed_kl", 8.192),
+    (PAPER, "mixed_tv", 4.096),
+    (PAPER, "adaptive", 24.710577127412327),
+    (PAPER, "trajectory_kl", 0.01),
+    (PAPER, "trajectory_tv", 20.48),
+    (KL_ONLY, "classical", 1677.312),
+    (KL_ONLY, "linear", 115.85237502960395),
+    (KL_ONLY, "coupling", 113.83820851246436),
+    (KL_ONLY, "pinsker_marginal_tv", 34.946091886296671),
+    (KL_ONLY, "mixed_kl", 8.192),
+    (KL_ONLY, "mixed_tv", 8.192),
+    (LARGE, "classical", 16773120.0),
+    (LARGE, "linear", 11585.237502960395),
+    (LARGE, "pinsker_marginal_kl", 11581.580648710902),
+    (LARGE, "mixed_kl", 8192.0),
+    ({"T": 4096, "delta": 0.01}, "pinsker_marginal_kl", 1139.522),
+    ({"T": 4096, "delta": 1e-4}, "trajectory_kl", 0.4096),
+]
+
+
+@pytest.mark.parametrize(("known", "name", "value"), GOLDEN)
+def test_reference_values(known, name, value):
+    digits = 1e-6 if value in (1139.522,) else 1e-12
+    assert bounds.unified(**known)[name].value == pytest.approx(value, rel=digits)
+
+
+@pytest.mark.parametrize(
+    ("known", "published", "best"),
+    [(PAPER, 4.096, 0.01), (KL_ONLY, 8.192, 0.01), ({"T": 4096, "delta": 1e-4}, 34.946091886296671, 0.4096)],
+)
+def test_b_star(known, published, best):
+    table = bounds.unified(**known)
+    assert table.best_published.value == pytest.approx(published, rel=1e-12)
+    assert table.best.value == pytest.approx(best, rel=1e-12)
+    assert table.best.value == min(b.value for b in table.bounds)
+
+
+def test_1677_against_4_1_is_409_times():
+    ratio = bounds.unified(**KL_ONLY)["classical"].value / bounds.unified(**PAPER).best_published.value
+    assert 409 <= ratio < 410
+
+
+def test_b_star_is_over_the_six_families_of_the_paper():
+    assert {r.name for r in bounds.RULES if r.in_b_star} == {
+        "pinsker_marginal_kl",
+        "pinsker_marginal_tv",
+        "mixed_kl",
+        "mixed_tv",
+        "coupling",
+        "adaptive",
+    }
+
+
+def assert_certified(name, T, delta, epsilon, kl_seq, tv_seq):
+    """Never below the truth, never more than 1e-12 relative above it (nor than the smallest float)."""
+    profile = bounds.Profile(T=T, delta=delta, epsilon=epsilon, kl_seq=kl_seq, tv_seq=tv_seq)
+    value = bounds.rule(name).value(profile)
+    with mpmath.workdps(40):
+        exact = truth(name, T, delta, epsilon, kl_seq, tv_seq)
+        if value == math.inf:
+            assert exact > real(1.7e308)
+            return
+        assert real(value) >= exact * (1 - mpmath.mpf(10) ** -36)
+        assert real(value) <= exact * (1 + mpmath.mpf(10) ** -12) + real(5e-324)
+
+
+@every_rule
+@pytest.mark.parametrize("T", [1, 2, 3, 33, 129, 4096, 10**6, 10**12])
+def test_grid_against_the_oracle(name, T):
+    for delta, epsilon in itertools.product(
+        [1e-300, 1e-12, 1e-4, 0.3, 2.0, 50.0, 1e300], [1e-300, 1e-9, 5e-3, 0.4, 1.0]
+    ):
+        kl_seq = min(delta / 3, 1.0) if delta < 1e299 else 1.0
+        assert_certified(name, T, delta, epsilon, kl_seq, min(1.0, 2 * epsilon))
+
+
+@every_rule
+@given(
+    T=st.one_of(st.integers(1, 300), st.integers(1, 10**12)),
+    delta=st.floats(1e-300, 1e6),
+    epsilon=st.floats(1e-300, 1.0),
+    share=st.floats(0.0, 1.0),
+    tv_seq=st.floats(1e-300, 1.0),
+)
+def test_random_inputs_against_the_oracle(name, T, delta, epsilon, share, tv_seq):
+    assert_certified(name, T, delta, epsilon, T * delta * share, tv_seq)
+
+
+@pytest.mark.parametrize("route", ["adaptive", "adaptive_kl", "adaptive_tv"])
+@pytest.mark.parametrize("T", [1, 2, 50, 1000])
+def test_per_position_profiles_against_the_oracle(route, T):
+    rng = np.random.default_rng(T)
+    dbar, delta, epsilon = rng.random(T) * 0.01, 1e-3, 0.02
+    value = bounds.rule(route).value(bounds.Profile(T=T, delta=delta, epsilon=epsilon, mean_tv=dbar))
+    with mpmath.workdps(40):
+        total = mpmath.mpf(0)
+        for t in range(1, T + 1):
+            weights = [mpmath.mpf(1)]
+            weights += [(T - t) * real(epsilon)] if route != "adaptive_kl" else []
+            weights += [mpmath.sqrt((T - t) * real(delta) / 2)] if route != "adaptive_tv" else []
+            total += 4 * real(dbar[t - 1]) * min(weights)
+        assert total <= real(value) <= total * (1 + mpmath.mpf(10) ** -12)
+
+
+def test_mean_tv_is_filled_from_kl_arrays():
+    kl = np.array([0.0, 0.02, 3.0])
+    table = bounds.unified(T=3, mean_kl=kl, max_kl=np.maximum(kl, 0.5) * 2)
+    filled = next(i for i in table["adaptive"].inputs if i.name == "mean_tv")
+    assert filled.how == "smallest of sqrt(kl/2)"
+    same = bounds.unified(T=3, delta=6.0, epsilon=1.0, mean_tv=np.minimum(1.0, np.sqrt(kl / 2)))
+    assert table["adaptive"].value == pytest.approx(same["adaptive"].value, rel=1e-12)
+
+
+# --- relations that theory states --------------------------------------------------------------------------
+
+inputs = {
+    "T": st.integers(1, 10**6),
+    "delta": st.floats(1e-12, 4.0),
+    "share": st.floats(1e-3, 1.0),
+}
+
+
+@given(**inputs)
+def test_adaptive_is_below_its_three_relatives(T, delta, share):
+    table = bounds.unified(T=T, delta=delta, epsilon=share * min(1.0, math.sqrt(delta / 2)))
+    for name in ("pinsker_marginal_kl", "pinsker_marginal_tv", "coupling"):
+        assert table["adaptive"].value <= table[name].value * (1 + 1e-12)
+
+
+@given(**inputs)
+def test_at_pinsker_the_total_variation_forms_are_the_kl_forms(T, delta, share):
+    table = bounds.unified(T=T, delta=delta, kl_seq=T * delta * share * (1 - 1e-9))
+    assert table["pinsker_marginal_tv"].value == pytest.approx(table["pinsker_marginal_kl"].value, rel=1e-12)
+    assert table["adaptive_kl"].value == pytest.approx(table["pinsker_marginal_kl"].value, rel=1e-12)
+    assert table["adaptive_tv"].value == pytest.approx(table["coupling"].value, rel=1e-12)
+    if delta <= 2:
+        assert table["classical"].value == pytest.approx(T * (T - 1) * delta, rel=1e-12)
+    if T >= 2 and delta <= 2:
+        by_delta = bounds.unified(T=T, delta=delta)
+        assert by_delta["trajectory_kl"].value <= by_delta["pinsker_marginal_kl"].value * (1 + 1e-12)
+
+
+@given(**inputs)
+def test_the_trajectory_bounds_are_below_mixed_kl(T, delta, share):
+    table = bounds.unified(T=T, delta=delta, kl_seq=T * delta * share * (1 - 1e-9))
+    best = min(table["trajectory_kl"].value, table["trajectory_tv"].value)
+    assert best <= table["mixed_kl"].value * (1 + 1e-12)
+
+
+@given(T=st.integers(1, 10**6), share=st.floats(0.0, 1.0))
+def test_the_simplified_pinsker_marginal_form_is_not_an_equality(T, share):
+    delta = 2 / T * share
+    simplified = 4 / 3 * T**1.5 * delta
+    value = bounds.unified(T=T, delta=delta)["pinsker_marginal_kl"].value
+    assert value < simplified or simplified == 0.0
+
+
+# --- the contract ------------------------------------------------------------------------------------------
+
+SCALARS = {"delta": 0.02, "epsilon": 0.05, "kl_seq": 0.1, "tv_seq": 0.2, "tv_sum": 0.4, "mean_length": 15.0}
+
+
+@every_rule
+@pytest.mark.parametrize("field", list(SCALARS))
+@given(low=st.floats(0.0, 1.0), high=st.floats(0.0, 1.0))
+def test_monotone_in_every_input(name, field, low, high):
+    low, high = sorted((low, high))
+    base = {"T": 20, "delta": 1.0, "epsilon": 1.0, "kl_seq": 0.05, "tv_seq": 0.2, "tv_sum": 0.5, "mean_length": 1.0}
+    for other in ("kl_seq", "tv_sum", "mean_length"):  # so that nothing contradicts what varies
+        if field in ("delta", "epsilon") and other != "mean_length":
+            del base[other]
+    scale = {"mean_length": 19.0, "tv_sum": 1.0}.get(field, 1.0)
+    offset = 1.0 if field == "mean_length" else 0.0
+    if field == "mean_length":
+        del base["kl_seq"], base["tv_sum"]
+    values = [bounds.rule(name).value(bounds.Profile(**{**base, field: offset + scale * x})) for x in (low, high)]
+    assert values[0] <= values[1]
+
+
+@every_rule
+@given(T=st.integers(1, 10**9), more=st.integers(0, 10**9))
+def test_monotone_in_the_horizon(name, T, more):
+    values = [bounds.rule(name).value(bounds.Profile(T=h, delta=1e-5, epsilon=1e-3)) for h in (T, T + more)]
+    assert values[0] <= values[1]
+
+
+@every_rule
+def test_zero_divergence_is_zero_error(name):
+    zero = {"delta": 0.0, "epsilon": 0.0, "kl_seq": 0.0, "tv_seq": 0.0}
+    for T in (1, 2, 4096, 10**12):
+        assert bounds.rule(name).value(bounds.Profile(T=T, **zero)) == 0.0
+    assert bounds.rule(name).value(bounds.Profile(T=3, mean_tv=np.zeros(3), **zero)) == 0.0
+
+
+@every_rule
+def test_one_token(name):
+    """At T = 1 the surrogate is exact: rules of products vanish, the others stay."""
+    value = bounds.rule(name).value(bounds.Profile(T=1, delta=0.1, epsilon=0.2, kl_seq=0.1, tv_seq=0.2))
+    expected = {
+        "linear": 0.8,
+        "mixed_kl": 4 * 0.05,
+        "mixed_tv": 4 * 0.2 * 0.2,
+        "trajectory_kl": 0.1,
+        "trajectory_tv": 0.2,
+    }
+    assert value == pytest.approx(expected.get(name, 0.0), rel=1e-12)
+
+
+@every_rule
+def test_infinite_divergence_makes_no_bound_false(name):
+    value = bounds.rule(name).value(bounds.Profile(T=7, delta=math.inf, kl_seq=math.inf))
+    assert value >= 1.0
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLISHED if n not in ("classical",)])
+def test_published_rules_are_capped(name):
+    value = bounds.rule(name).value(bounds.Profile(T=100, delta=1e6, epsilon=1.0))
+    assert value <= 4 * 100
+
+
+@every_rule
+@given(low=st.floats(-5.0, 5.0), spread=st.floats(0.01, 100.0))
+def test_errors_scale_with_the_reward_range(name, low, spread):
+    known = {"T": 10, "delta": 0.01, "epsilon": 0.02}
+    unit = bounds.rule(name).value(bounds.Profile(**known))
+    profile = bounds.Profile(**known, reward_range=(low, low + spread))
+    exact = Fraction(low + spread) - Fraction(low)
+    assert bounds.rule(name).value(profile) == pytest.approx(unit * float(exact), rel=1e-12)
+
+
+@every_rule
+def test_a_rule_says_what_it_lacks(name):
+    rule = bounds.rule(name)
+    with pytest.raises(ValueError, match=f"rule {name} was not evaluated: needs"):
+        rule.value(bounds.Profile(T=5))
+
+
+@every_rule
+def test_rules_are_documented(name):
+    rule = bounds.rule(name)
+    assert rule.title
+    assert rule.latex
+    assert rule.source
+    assert rule.family in ("published", "sharp")
+
+
+@every_rule
+def test_support_gap_withdraws_what_loses_its_proof(name):
+    known = {"T": 5, "delta": 0.1, "epsilon": 0.1}
+    for gap in ({"absolutely_continuous": False}, {"support_gap": 0.05}):
+        table = bounds.unified(**known, **gap)
+        assert (name in table) == (name in ("linear", "trajectory_kl", "trajectory_tv"))
+        assert table.assumptions == ()
+    assert "absolutely_continuous" in str(bounds.unified(**known))
+
+
+def test_with_a_gap_and_rewards_that_do_not_start_at_zero_nothing_is_claimed():
+    table = bounds.unified(T=5, delta=0.1, absolutely_continuous=False, reward_range=(-1, 1))
+    assert table.bounds == ()
+    assert table.best is None
+    assert "No rule applies" in str(table)
+
+
+def test_scalars_are_never_expanded_to_the_horizon():
+    table = bounds.unified(T=10**12, delta=1e-9, epsilon=1e-6)  # an array of this length would not fit
+    assert table["adaptive"].value > 0
+
+
+def test_unknown_rule_names_the_likely_one():
+    with pytest.raises(KeyError, match="did you mean 'mixed_tv'"):
+        bounds.rule("mixd_tv")
