@@ -1,0 +1,5 @@
+"""Why to believe it: symbolic derivations and enumerated ground truth."""
+
+from bounds.proof.symbolic import CHECKS, Check, CheckResult, verify
+
+__all__ = ["CHECKS", "Check", "CheckResult", "verify"]

@@ -1,0 +1,336 @@
+"""Ground truth: small autoregressive problems, enumerated.
+
+Everything is computed from the definitions: the value of both policies, the surrogate, the error, the worst
+error over all rewards in [0, 1], and every divergence. With rows of :class:`fractions.Fraction` all of it is
+exact, and the Kullback-Leibler divergences are rational upper values within 1e-40.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bounds._rounding import round_up
+from bounds.divergence import rows
+from bounds.theory.profile import Profile
+
+Rows = npt.NDArray[Any]  # float64, or object with Fraction entries
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Both policies on one prompt: ``roll[t]`` and ``theta[t]`` are rows [V^t, V], context = earlier tokens.
+
+    After the token ``end`` (None: no such token) both policies repeat it with probability 1.
+    """
+
+    roll: tuple[Rows, ...]
+    theta: tuple[Rows, ...]
+    end: int | None = None
+
+    def __post_init__(self) -> None:
+        width = self.roll[0].shape[-1]
+        for t, (p, q) in enumerate(zip(self.roll, self.theta, strict=True)):
+            if p.shape != (width**t, width) or q.shape != p.shape:
+                raise ValueError(f"rows at position {t} must have shape {(width**t, width)}, got {p.shape}, {q.shape}")
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return len(self.roll)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the rows are rational."""
+        return self.roll[0].dtype == object
+
+    @cached_property
+    def _ratios(self) -> tuple[Rows, ...]:
+        """rho_t at each context and token; 0 where roll is 0 (never sampled)."""
+        return tuple(_safe_ratio(q, p) for p, q in zip(self.roll, self.theta, strict=True))
+
+    def reach(self, policy: tuple[Rows, ...]) -> list[Rows]:
+        """Probability of each context at each position, then of each whole response: T+1 arrays [V^t]."""
+        mass = [np.array([self._zero + 1])]
+        for p in policy:
+            mass.append((mass[-1][:, None] * p).ravel())
+        return mass
+
+    @property
+    def _zero(self) -> Any:
+        return self.roll[0].flat[0] * 0
+
+    @cached_property
+    def mean_length(self) -> Any:
+        """Expected number of tokens under roll, ``end`` included."""
+        going = np.array([True])
+        total = self._zero
+        for mass in self.roll_mass[:-1]:
+            total = total + mass[going].sum()
+            going = (going[:, None] & (np.arange(self.roll[0].shape[1]) != self.end)).ravel()
+        return total
+
+    @cached_property
+    def roll_mass(self) -> list[Rows]:
+        """Reach under the rollout policy."""
+        return self.reach(self.roll)
+
+    @cached_property
+    def theta_mass(self) -> list[Rows]:
+        """Reach under the training policy."""
+        return self.reach(self.theta)
+
+    @cached_property
+    def score(self) -> Rows:
+        """S(y) = sum_t (rho_t - 1) of each response [V^T]."""
+        s = np.array([self._zero])
+        for rho in self._ratios:
+            s = (s[:, None] + (rho - 1)).ravel()
+        return s
+
+    @cached_property
+    def phi(self) -> npt.NDArray[np.float64]:
+        """Phi(y) = sum_t k3(rho_t) of each response [V^T]; inf where theta is 0."""
+        total = np.zeros(1)
+        for rho in self._ratios:
+            with np.errstate(divide="ignore"):
+                step = rows.k3(np.log(rho.astype(np.float64)))
+            total = (total[:, None] + step).ravel()
+        return total
+
+    @cached_property
+    def error_weight(self) -> Rows:
+        """theta(y) - roll(y) (1 + S(y)): Error is its sum against the reward."""
+        return np.asarray(self.theta_mass[-1] - self.roll_mass[-1] * (1 + self.score))
+
+    def divergences(self, t: int) -> dict[str, Rows]:
+        """TV, KL, chi2 and missing mass at each context of position t, arrays [V^t]."""
+        p, q = self.roll[t], self.theta[t]
+        if self.is_exact:
+            return _exact_divergences(p, q)
+        return {
+            "tv": rows.total_variation(p, q),
+            "kl": rows.kl_divergence(p, q),
+            "chi2": rows.chi2_divergence(p, q),
+            "gap": rows.missing_mass(p, q),
+        }
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Several prompts with weights that sum to 1, and everything that theory speaks of, enumerated."""
+
+    trees: tuple[Tree, ...]
+    weights: tuple[Any, ...] = (1,)
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return self.trees[0].horizon
+
+    def mean(self, values: Sequence[Any]) -> Any:
+        """Average over prompts."""
+        return sum(w * v for w, v in zip(self.weights, values, strict=True))
+
+    def objective(self, policy: str, rewards: Sequence[Rows]) -> Any:
+        """J of "roll" or "theta" for rewards [V^T] of each prompt."""
+        return self.mean(
+            [(getattr(tree, f"{policy}_mass")[-1] * r).sum() for tree, r in zip(self.trees, rewards, strict=True)]
+        )
+
+    def surrogate(self, rewards: Sequence[Rows]) -> Any:
+        """L' = E_roll[R S]."""
+        return self.mean(
+            [(tree.roll_mass[-1] * r * tree.score).sum() for tree, r in zip(self.trees, rewards, strict=True)]
+        )
+
+    def error(self, rewards: Sequence[Rows]) -> Any:
+        """Error = J(theta) - J(roll) - L'."""
+        return self.objective("theta", rewards) - self.objective("roll", rewards) - self.surrogate(rewards)
+
+    @cached_property
+    def worst_error(self) -> Any:
+        """The largest |Error| over all rewards in [0, 1]."""
+        positive = self.mean([np.maximum(tree.error_weight, 0).sum() for tree in self.trees])
+        negative = self.mean([np.maximum(-tree.error_weight, 0).sum() for tree in self.trees])
+        return max(positive, negative)
+
+    @cached_property
+    def tv_seq(self) -> Any:
+        """Total variation of the response distributions, averaged over prompts."""
+        return self.mean([abs(tree.theta_mass[-1] - tree.roll_mass[-1]).sum() / 2 for tree in self.trees])
+
+    @cached_property
+    def _per_position(self) -> dict[str, list[Any]]:
+        names = ("tv", "kl", "chi2", "gap")
+        table: dict[str, list[Any]] = {f"{side}_{n}": [] for n in names for side in ("mean", "max")}
+        for t in range(self.horizon):
+            found = [tree.divergences(t) for tree in self.trees]
+            for n in names:
+                reached = [(tree.roll_mass[t] > 0) | (tree.theta_mass[t] > 0) for tree in self.trees]
+                table[f"max_{n}"].append(max(max(f[n][r]) for f, r in zip(found, reached, strict=True)))
+                means = [_mean(tree.roll_mass[t], f[n]) for tree, f in zip(self.trees, found, strict=True)]
+                table[f"mean_{n}"].append(self.mean(means))
+        return table
+
+    def per_position(self, name: str) -> list[Any]:
+        """One of mean_/max_ tv, kl, chi2, gap at each position."""
+        return self._per_position[name]
+
+    @property
+    def has_support_gap(self) -> bool:
+        """Whether theta has mass where roll has none, at a reachable context."""
+        return bool(max(self.per_position("max_gap")) > 0)
+
+    def profile(self, *names: str) -> Profile:
+        """The true profile, every entry rounded up; only the named fields if any are named."""
+        p = self._per_position
+        values: dict[str, Any] = {
+            "delta": max(p["max_kl"]),
+            "epsilon": max(p["max_tv"]),
+            "chi2_max": max(p["max_chi2"]),
+            "kl_seq": sum(p["mean_kl"]),
+            "tv_seq": self.tv_seq,
+            "tv_sum": sum(p["mean_tv"]),
+            "chi2_sum": sum(p["mean_chi2"]),
+            "mean_length": self.mean([tree.mean_length for tree in self.trees]),
+            **{n: p[n] for n in ("mean_tv", "mean_kl", "mean_chi2", "max_tv", "max_kl", "max_chi2")},
+        }
+        chosen = names or tuple(values)
+        slack = Fraction(0) if self.trees[0].is_exact else Fraction(1, 10**12)
+        upper = {n: _upper(values[n], slack) for n in chosen}
+        return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **upper)
+
+
+def random_problem(
+    rng: np.random.Generator,
+    *,
+    horizon: int,
+    vocabulary: int,
+    distance: float = 0.3,
+    concentration: float = 1.0,
+    zeros_roll: float = 0.0,
+    zeros_theta: float = 0.0,
+    prompts: int = 1,
+    ends: bool = False,
+    rational: bool = False,
+) -> Problem:
+    """A random problem; small ``concentration`` gives near-deterministic rows, ``zeros_*`` empties entries.
+
+    ``distance`` mixes an independent row into theta. Where zeros would empty a row, its largest entry stays.
+    With ``ends`` the last token ends a response.
+    """
+    trees = []
+    for _ in range(prompts):
+        pairs = [
+            _random_rows(rng, vocabulary**t, vocabulary, distance, concentration, zeros_roll, zeros_theta, rational)
+            for t in range(horizon)
+        ]
+        if ends:
+            _repeat_end(pairs, vocabulary)
+        trees.append(Tree(tuple(p for p, _ in pairs), tuple(q for _, q in pairs), vocabulary - 1 if ends else None))
+    weights = tuple(Fraction(1, prompts) for _ in range(prompts)) if rational else (1.0 / prompts,) * prompts
+    return Problem(tuple(trees), weights)
+
+
+def _repeat_end(pairs: list[tuple[Rows, Rows]], width: int) -> None:
+    ended = np.array([False])
+    for p, q in pairs:
+        for rows_ in (p, q):
+            rows_[ended] = [rows_.flat[0] * 0] * (width - 1) + [rows_.flat[0] * 0 + 1]
+        ended = (ended[:, None] | (np.arange(width) == width - 1)).ravel()
+
+
+def _random_rows(
+    rng: np.random.Generator,
+    n: int,
+    width: int,
+    distance: float,
+    concentration: float,
+    zr: float,
+    zt: float,
+    rational: bool,
+) -> tuple[Rows, Rows]:
+    p = rng.dirichlet(np.full(width, concentration), size=n)
+    q = (1.0 - distance) * p + distance * rng.dirichlet(np.full(width, concentration), size=n)
+    p = _with_zeros(rng, p, zr)
+    q = _with_zeros(rng, q, zt)
+    if rational:
+        return _rationalise(p), _rationalise(q)
+    return p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
+
+
+def _with_zeros(rng: np.random.Generator, p: Rows, share: float) -> Rows:
+    drop = (rng.random(p.shape) < share) & (p < p.max(axis=1, keepdims=True))
+    return np.where(drop, 0.0, p)
+
+
+def _rationalise(p: Rows, grain: int = 1000) -> Rows:
+    weights = np.where(p > 0, np.maximum(1, np.round(p * grain)), 0).astype(int)
+    total = weights.sum(axis=1)
+    return np.array(
+        [[Fraction(int(w), int(s)) for w in row] for row, s in zip(weights, total, strict=True)], dtype=object
+    )
+
+
+def _safe_ratio(q: Rows, p: Rows) -> Rows:
+    if p.dtype == object:
+        return np.array(
+            [[b / a if a else Fraction(0) for a, b in zip(r, s, strict=True)] for r, s in zip(p, q, strict=True)],
+            dtype=object,
+        )
+    return np.divide(q, p, out=np.zeros_like(q), where=p > 0)
+
+
+def _exact_divergences(p: Rows, q: Rows) -> dict[str, Rows]:
+    infinite = float("inf")
+
+    def kl(a: Rows, b: Rows) -> Any:
+        if any(x > 0 and y == 0 for x, y in zip(a, b, strict=True)):
+            return infinite
+        return sum((x * -log_low(y / x) for x, y in zip(a, b, strict=True) if x > 0), start=Fraction(0))
+
+    def chi2(a: Rows, b: Rows) -> Any:
+        if any(x == 0 and y > 0 for x, y in zip(a, b, strict=True)):
+            return infinite
+        return sum(((y - x) ** 2 / x for x, y in zip(a, b, strict=True) if x > 0), start=Fraction(0))
+
+    pairs = list(zip(p, q, strict=True))
+    columns = {
+        "tv": [sum(abs(b - a), start=Fraction(0)) / 2 for a, b in pairs],
+        "kl": [kl(a, b) for a, b in pairs],
+        "chi2": [chi2(a, b) for a, b in pairs],
+        "gap": [sum((y for x, y in zip(a, b, strict=True) if x == 0), start=Fraction(0)) for a, b in pairs],
+    }
+    return {name: np.array(values, dtype=object) for name, values in columns.items()}
+
+
+def log_low(x: Fraction) -> Fraction:
+    """A rational lower value of log(x) for a positive rational, within 1e-40 (0 for x = 1)."""
+    import mpmath
+
+    if x == 1:
+        return Fraction(0)
+    with mpmath.workdps(60):
+        value = mpmath.log(mpmath.mpf(x.numerator)) - mpmath.log(mpmath.mpf(x.denominator))
+        scaled = int(mpmath.floor(value * mpmath.mpf(10) ** 45))
+    return Fraction(scaled - 1, 10**45)
+
+
+def _mean(mass: Rows, values: Rows) -> Any:
+    """Expectation over the contexts that have mass (elsewhere a value may be infinite)."""
+    return (mass[mass > 0] * values[mass > 0]).sum()
+
+
+def _upper(value: Any, slack: Fraction) -> Any:
+    if isinstance(value, list):
+        return [_upper(v, slack) for v in value]
+    if value == float("inf"):
+        return float("inf")
+    return round_up(Fraction(value) * (1 + slack))
