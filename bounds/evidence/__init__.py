@@ -1,0 +1,1 @@
+"""Logged responses go in, estimates and guarantees come out."""

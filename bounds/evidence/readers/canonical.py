@@ -1,0 +1,142 @@
+"""The project's own form: JSONL or Parquet, one response a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bounds.evidence.response import RECORD_FIELDS, TraceError
+
+if TYPE_CHECKING:
+    from bounds.evidence.traces import TraceSet
+
+_HORIZON_KEY = b"trm_bounds.horizon"
+_PARQUET = b"PAR1"
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is Parquet, or its first line is a JSON object."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    return head.startswith(_PARQUET) or head.lstrip().startswith(b"{")
+
+
+def horizon(path: Path) -> int | None:
+    """The horizon that a Parquet file written by this project carries."""
+    if not _is_parquet(path):
+        return None
+    import pyarrow.parquet as pq
+
+    said = (pq.read_schema(path).metadata or {}).get(_HORIZON_KEY)
+    return None if said is None else int(said)
+
+
+def records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where each record stands, and the record; rows count from 0, lines of a file from 1."""
+    return _parquet_records(path) if _is_parquet(path) else _jsonl_records(path)
+
+
+def write_parquet(traces: TraceSet, path: Path, dtype: str) -> None:
+    """Write a TraceSet, one response a row; ``dtype`` is float32 or float64."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def lists(values: Any) -> pa.Array:
+        return pa.ListArray.from_arrays(pa.array(traces.starts, pa.int32()), pa.array(values.astype(dtype)))
+
+    columns = {"prompt_id": pa.array([traces.prompt_ids[k] for k in traces.prompt])}
+    if traces.reward is not None:
+        columns["reward"] = pa.array(traces.reward)
+    columns |= {"rollout_logprobs": lists(traces.rollout), "train_logprobs": lists(traces.train)}
+    if traces.old is not None:
+        columns["old_logprobs"] = lists(traces.old)
+    columns |= {name: lists(values) for name, values in traces.exact.items()}
+    table = pa.table(columns).replace_schema_metadata({_HORIZON_KEY: str(traces.horizon)})
+    tokens = [f"{f.name}.list.element" for f in table.schema if pa.types.is_list(f.type)]
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=["prompt_id"],
+        use_byte_stream_split=tokens,
+    )
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == _PARQUET
+
+
+def _jsonl_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    import msgspec
+
+    decoder = msgspec.json.Decoder(_record_type())
+    with path.open("rb") as file:
+        row = 0
+        for line, text in enumerate(file, start=1):
+            if not text.strip():
+                continue
+            where = f"{path}:{line}: row {row}"
+            try:
+                record = _decode(decoder, text)
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise TraceError(f"{where}: {error}") from None
+            yield where, msgspec.structs.asdict(record)
+            row += 1
+
+
+def _decode(decoder: Any, text: bytes) -> Any:
+    import msgspec
+
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Python's json writes NaN and Infinity, which are not JSON; as None they are judged under the mask
+        return msgspec.convert(json.loads(text, parse_constant=lambda _: None), decoder.type)
+
+
+def _record_type() -> Any:
+    import msgspec
+
+    numbers = list[float | None] | None
+    fields: list[Any] = [
+        ("prompt_id", str | int | None, None),
+        ("prompt_tokens", list[int] | None, None),
+        ("reward", float | None, None),
+        ("mask", list[bool | float] | None, None),
+        ("step", int | None, None),
+        ("weight_version", str | int | None, None),
+        ("tokens", list[int] | None, None),
+    ]
+    fields += [(n, numbers, None) for n in RECORD_FIELDS if n not in {f[0] for f in fields}]
+    return msgspec.defstruct("CanonicalRecord", fields)
+
+
+def _parquet_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        names = [n for n in file.schema_arrow.names if n in RECORD_FIELDS]
+        batches = file.iter_batches(columns=names)
+        row = 0
+        for batch in batches:
+            for i in range(batch.num_rows):
+                cells = {name: batch.column(name)[i] for name in names}
+                yield f"{path}: row {row}", {name: _cell(cell) for name, cell in cells.items()}
+                row += 1
+    except pa.ArrowException as error:
+        raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
+
+
+def _cell(cell: Any) -> Any:
+    values = getattr(cell, "values", None)
+    if values is None:
+        return cell.as_py()
+    return values.to_numpy(zero_copy_only=False)

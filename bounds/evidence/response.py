@@ -1,0 +1,206 @@
+"""One logged response: its policy tokens, checked.
+
+Policy tokens are selected before anything is computed: what stands under mask 0 can be a filler of any size.
+A missing value never counts as zero divergence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from bounds._checks import BoolArray, FloatArray, IntArray, refuse
+
+#: Log-probs at or below this are fillers for "missing" (-9999.0, -1e10, -inf), not probabilities.
+SENTINEL = -9000.0
+#: How far above 0 a log-prob may lie, by the precision in which it was computed.
+POSITIVE_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-7, "bfloat16": 2.0**-4}
+#: Exact divergences may be this much below 0 (rounding in the trainer); they are lifted to 0.
+NEGATIVE_TOLERANCE = 1e-6
+
+_PER_TOKEN = ("rollout_logprobs", "train_logprobs", "old_logprobs", "kl", "tv", "chi2")
+_EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf}
+#: The fields of a canonical record.
+RECORD_FIELDS = (
+    "prompt_id",
+    "prompt_tokens",
+    "reward",
+    "rollout_logprobs",
+    "train_logprobs",
+    "old_logprobs",
+    "mask",
+    "kl",
+    "tv",
+    "chi2",
+    "step",
+    "weight_version",
+    "tokens",
+)
+
+
+class TraceError(ValueError):
+    """Something in a log that cannot be used as it is; the message names file, row, field and position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a log is to be read.
+
+    ``logprob_dtype`` is the precision in which log-probs were computed: it decides how positive one may be.
+    ``on_missing="drop"`` leaves responses with missing values out, and reports them.
+    """
+
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    logprob_dtype: str = "float32"
+    on_missing: str = "error"
+
+    def __post_init__(self) -> None:
+        if self.logprob_dtype not in POSITIVE_TOLERANCE:
+            refuse("logprob_dtype", "one of " + ", ".join(POSITIVE_TOLERANCE), self.logprob_dtype)
+        if self.on_missing not in ("error", "drop"):
+            refuse("on_missing", '"error" or "drop"', repr(self.on_missing))
+        low, high = self.reward_range
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            refuse("reward_range", "two finite numbers, lowest < highest", self.reward_range)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Response:
+    """The policy tokens of one logged response, checked."""
+
+    where: str
+    prompt: object
+    reward: float | None
+    position: IntArray  # of each policy token in the record
+    columns: Mapping[str, FloatArray]  # rollout_logprobs, train_logprobs, and what else was logged
+    masked: bool
+    weight_version: object = None
+    missing: str = ""  # why the response cannot be used, if it cannot
+    lifted: int = 0  # exact divergences slightly below 0, counted as 0
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], where: str, reading: Reading) -> Self:
+        """Check one canonical record.
+
+        Raises
+        ------
+        TraceError
+            Naming ``where``, the field and the position.
+        """
+        columns = {name: _floats(record[name], name, where) for name in _PER_TOKEN if record.get(name) is not None}
+        for name in ("rollout_logprobs", "train_logprobs"):
+            if name not in columns:
+                present = ", ".join(k for k, v in record.items() if v is not None)
+                raise TraceError(f"{where}: {name} is missing (the record has: {present})")
+        size = columns["rollout_logprobs"].size
+        for name, values in columns.items():
+            if values.size != size:
+                raise TraceError(f"{where}: {name} has {values.size} entries, rollout_logprobs has {size}")
+        mask = _mask(record.get("mask"), size, where)
+        position = np.flatnonzero(mask)
+        columns = {name: values[position] for name, values in columns.items()}
+        missing = _check_logprobs(columns, position, where, reading)
+        lifted = 0 if missing else _check_exact(columns, position, where)
+        return cls(
+            where=where,
+            prompt=_prompt_key(record),
+            reward=_reward(record.get("reward"), where, reading),
+            position=position,
+            columns=columns,
+            masked=record.get("mask") is not None,
+            weight_version=record.get("weight_version"),
+            missing=missing,
+            lifted=lifted,
+        )
+
+
+def _floats(values: object, name: str, where: str) -> FloatArray:
+    """A flat float64 array; null becomes NaN (judged later, under the mask)."""
+    try:
+        result = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}") from None
+    if result.ndim != 1:
+        raise TraceError(f"{where}: {name} must be a flat list of numbers, got shape {result.shape}")
+    return result
+
+
+def _mask(values: object, size: int, where: str) -> BoolArray:
+    if values is None:
+        return np.ones(size, dtype=np.bool_)
+    mask = _floats(values, "mask", where)
+    if mask.size != size:
+        raise TraceError(f"{where}: mask has {mask.size} entries, rollout_logprobs has {size}")
+    wrong = ~np.isin(mask, (0.0, 1.0))
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        raise TraceError(f"{where}: mask[{k}] must be 0 or 1, got {mask[k]}")
+    return np.asarray(mask == 1.0)
+
+
+def _check_logprobs(columns: Mapping[str, FloatArray], position: IntArray, where: str, reading: Reading) -> str:
+    """Refuse impossible log-probs; return what is missing where the reading says to drop it."""
+    tolerance = POSITIVE_TOLERANCE[reading.logprob_dtype]
+    for name in ("rollout_logprobs", "train_logprobs", "old_logprobs"):
+        values = columns.get(name, np.zeros(0))
+        missing = ~np.isfinite(values) | (values <= SENTINEL)
+        missing &= ~(values > 0.0) | np.isposinf(values)
+        if missing.any():
+            k = int(np.argmax(missing))
+            what = f"{where}: {name}[{position[k]}] is {values[k]:g}, which stands for a missing value"
+            if reading.on_missing == "drop":
+                return what
+            raise TraceError(
+                f"{what}; mask it if it is no policy token, or drop such responses "
+                '(on_missing="drop", --drop-missing), which are then reported'
+            )
+        positive = values > tolerance
+        if positive.any():
+            k = int(np.argmax(positive))
+            raise TraceError(
+                f"{where}: {name}[{position[k]}] must be a log-probability (at most 0), got {values[k]:g}; "
+                f"{reading.logprob_dtype} explains up to {tolerance:g} (logprob_dtype, --logprob-dtype)"
+            )
+    return ""
+
+
+def _check_exact(columns: dict[str, FloatArray], position: IntArray, where: str) -> int:
+    """Refuse impossible exact divergences; lift rounding below 0 to 0 (upward), and count how often."""
+    lifted = 0
+    for name, top in _EXACT_RANGE.items():
+        if name in columns:
+            values = columns[name]
+            inside = (values >= -NEGATIVE_TOLERANCE) & (values <= top * (1.0 + NEGATIVE_TOLERANCE))
+            if not inside.all():
+                k = int(np.argmin(inside))
+                domain = "a number >= 0" if np.isinf(top) else f"a number in [0, {top:g}]"
+                raise TraceError(f"{where}: {name}[{position[k]}] must be {domain}, got {values[k]:g}")
+            lifted += int((values < 0.0).sum())
+            columns[name] = np.clip(values, 0.0, top)
+    return lifted
+
+
+def _reward(value: object, where: str, reading: Reading) -> float | None:
+    if value is None:
+        return None
+    low, high = reading.reward_range
+    try:
+        reward = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TraceError(f"{where}: reward must be a number, got {value!r}") from None
+    if not low <= reward <= high:
+        raise TraceError(
+            f"{where}: reward must be a number in [{low:g}, {high:g}], got {reward:g}; rewards of another "
+            "range need reward_range=(lowest, highest), --reward-range (not a normalised advantage)"
+        )
+    return reward
+
+
+def _prompt_key(record: Mapping[str, Any]) -> object:
+    if record.get("prompt_id") is not None:
+        return str(record["prompt_id"])
+    tokens = record.get("prompt_tokens")
+    return None if tokens is None else tuple(np.asarray(tokens).tolist())
