@@ -1,0 +1,1 @@
+"""What people see: plots, figures, the command line."""

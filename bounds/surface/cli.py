@@ -1,0 +1,271 @@
+"""The command line: ``trm-bounds COMMAND``. Text on stdout, warnings on stderr; 0 done, 1 not so, 2 bad input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bounds import __version__
+from bounds._show import plain, rich_table
+from bounds.results import Certificate
+from bounds.theory.fields import FIELDS, is_array
+
+_PAPER = "trm-bounds bstar --T 4096 --delta 1e-4 --epsilon 5e-3 --kl-seq 0.01 --tv-seq 0.05"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        text = error.args[0] if isinstance(error, KeyError) else error
+        print(f"trm-bounds: error: {text}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trm-bounds",
+        description="How wrong can the surrogate objective of an LLM-RL step be?",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"trm-bounds {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_bstar(commands)
+    _add_certify(commands)
+    _add_figures(commands)
+    _add_verify(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, run: Any, help: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help, description=help, epilog=f"example: {example}", allow_abbrev=False
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+# --- bstar -------------------------------------------------------------------------------------------------
+
+
+def _add_bstar(commands: Any) -> None:
+    parser = _command(commands, "bstar", _bstar, "every bound on |Error| for given divergences, and B*", _PAPER)
+    parser.add_argument("--T", type=_number, metavar="N", help="horizon: the cap on policy tokens of a response")
+    for name, field in FIELDS.items():
+        if not is_array(name):
+            parser.add_argument(_flag(name), type=_number, metavar="X", help=f"{field.symbol}: {field.meaning}")
+    parser.add_argument("--reward-range", nargs=2, type=_number, metavar=("LOW", "HIGH"), help="default: 0 1")
+    parser.add_argument(
+        "--support-may-differ",
+        action="store_true",
+        help="do not assume theta << roll (top-p or top-k sampling): rules that need it are withdrawn",
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="CSV, Parquet, JSON or NPZ; columns named as the options, and per-position arrays: "
+        + ", ".join(n for n in FIELDS if is_array(n)),
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+
+
+def _bstar(arguments: argparse.Namespace) -> int:
+    from bounds.theory.profile import Profile
+    from bounds.theory.unified import unified
+
+    names = ["T", *(n for n in FIELDS if not is_array(n))]
+    known: dict[str, Any] = {n: v for n in names if (v := getattr(arguments, n)) is not None}
+    if arguments.reward_range is not None:
+        known["reward_range"] = tuple(arguments.reward_range)
+    if arguments.support_may_differ:
+        known["absolutely_continuous"] = False
+    if arguments.profile is None and "T" not in known:
+        raise ValueError(f"bstar needs --T and a divergence, or --profile FILE; for example: {_PAPER}")
+    profile = Profile(**known) if arguments.profile is None else Profile.read(arguments.profile, **known)
+    _print(unified(profile), arguments.json)
+    return 0
+
+
+# --- certify -----------------------------------------------------------------------------------------------
+
+
+def _add_certify(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "certify",
+        _certify,
+        "estimates and bounds from logged responses (without PATH: the embedded example)",
+        "trm-bounds certify run/*.jsonl --horizon 4096 --mask 'seq_max_k2<=0.05' --require 'b_star_upper<=0.2'",
+    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="JSONL or Parquet files of one run, or globs")
+    parser.add_argument("--format", default="auto", metavar="F", help="auto, or canonical")
+    parser.add_argument("--horizon", type=_number, metavar="T", help="the generation cap, in policy tokens")
+    parser.add_argument("--confidence", type=_number, default=0.95, metavar="C", help="default: 0.95")
+    parser.add_argument("--mask", metavar="M", help="a sequence mask, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001'")
+    parser.add_argument(
+        "--assume",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what no sample can show, such as delta=1e-3 (may be repeated)",
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="QUANTITY<=VALUE",
+        help="exit 1 unless it holds; an estimate counts with the far end of its interval (may be repeated)",
+    )
+    parser.add_argument(
+        "--reward-range",
+        nargs=2,
+        type=_number,
+        default=(0.0, 1.0),
+        metavar=("LOW", "HIGH"),
+        help="default: 0 1",
+    )
+    parser.add_argument(
+        "--logprob-dtype",
+        default="float32",
+        metavar="D",
+        help="float32, float16 or bfloat16: how positive a log-prob may be",
+    )
+    parser.add_argument(
+        "--drop-missing", action="store_true", help="leave responses with missing values out, and say so"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+
+
+def _certify(arguments: argparse.Namespace) -> int:
+    from bounds.evidence.certify import certify
+    from bounds.evidence.readers import example_path, read_traces
+
+    requirements = [_requirement(text) for text in arguments.require]
+    traces = read_traces(
+        arguments.paths or example_path(),
+        format=arguments.format,
+        horizon=arguments.horizon,
+        reward_range=tuple(arguments.reward_range),
+        logprob_dtype=arguments.logprob_dtype,
+        on_missing="drop" if arguments.drop_missing else "error",
+    )
+    assume = dict(_assumption(text) for text in arguments.assume)
+    result = certify(traces, confidence=arguments.confidence, mask=arguments.mask, assume=assume)
+    _print(result, arguments.json)
+    for warning in result.warnings if arguments.json else ():
+        print(f"warning: {warning}", file=sys.stderr)
+    unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
+    for text in unmet:
+        print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
+    return 1 if unmet else 0
+
+
+def _assumption(text: str) -> tuple[str, float | bool]:
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise ValueError(f"--assume must be NAME=VALUE such as delta=1e-3, got {text!r}")
+    words = {"true": True, "false": False}
+    return name.strip().replace("-", "_"), words[value.strip().lower()] if value.strip().lower() in words else _number(
+        value
+    )
+
+
+def _requirement(text: str) -> tuple[str, str, float]:
+    for sign in ("<=", ">="):
+        name, mark, value = text.partition(sign)
+        if mark:
+            return name.strip(), sign, _number(value)
+    raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}")
+
+
+def _unmet(result: Certificate, name: str, sign: str, limit: float) -> str:
+    """What was found instead, or "" where the requirement holds."""
+    found = result.quantity(name, upper=sign == "<=")
+    holds = found is not None and not math.isnan(found) and (found <= limit if sign == "<=" else found >= limit)
+    return "" if holds else f"{name}{sign}{limit:g}, found {'nothing' if found is None else f'{found:.6g}'}"
+
+
+# --- figures, verify ---------------------------------------------------------------------------------------
+
+
+def _add_figures(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "figures",
+        _figures,
+        "draw figures as PNG, PDF and CSV",
+        "trm-bounds figures comparison --out figures",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="comparison, scaling; without a name: all")
+    parser.add_argument("--out", default="figures", metavar="DIR", help="default: figures")
+
+
+def _figures(arguments: argparse.Namespace) -> int:
+    from bounds.surface.figures import write
+
+    for path in write(arguments.names, arguments.out):
+        print(path)
+    return 0
+
+
+def _add_verify(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "verify",
+        _verify,
+        "check every rule: symbolically, exactly, numerically",
+        "trm-bounds verify",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from bounds.proof import verify
+
+    results = verify()
+    failed = [r for r in results if not r.passed]
+    if arguments.json:
+        print(json.dumps({"checks": [r.to_dict() for r in results], "failed": len(failed)}))
+    else:
+        rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
+        _show(rich_table(["check", "", "how", "what was checked"], rows))
+        print(f"{len(results)} checks, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def _print(result: Any, as_json: bool) -> None:
+    if as_json:
+        print(result.to_json())
+    else:
+        _show(result)
+
+
+def _show(renderable: object) -> None:
+    """In colour on a terminal (rich honours NO_COLOR), plain when piped."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False).print(renderable)
+    else:
+        print(plain(renderable))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _number(text: str) -> float:
+    """A number as typed; argparse and main show the error."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"must be a number, got {text.strip()!r}") from None

@@ -1,0 +1,111 @@
+"""Plots of results. They compute nothing, and return the Axes that they drew on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bounds._show import shown
+from bounds.results import BoundTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours: distinct for every kind of colour vision
+_PUBLISHED, _SHARP, _LINE = "#0072B2", "#D55E00", "#444444"
+_CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
+    """Every bound of a table as a bar on a logarithmic scale, with the line of vacuity."""
+    ax = _axes(ax)
+    bounds = table.sorted()[::-1]
+    colours = [_SHARP if b.family == "sharp" else _PUBLISHED for b in bounds]
+    ax.barh([b.name for b in bounds], [b.value for b in bounds], color=colours)
+    for row, b in enumerate(bounds):
+        ax.annotate(shown(b.value), (b.value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
+    _finish_bars(ax, table.reward_spread)
+    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP})
+    return ax
+
+
+def plot_comparison(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Bars of ``value`` by ``rule`` for the two kinds of ``inputs``, published beside sharp."""
+    ax = _axes(ax)
+    rules = list(dict.fromkeys(frame["rule"]))[::-1]
+    kinds = list(dict.fromkeys(frame["inputs"]))
+    height = 0.8 / len(kinds)
+    for k, kind in enumerate(kinds):
+        part = frame[frame["inputs"] == kind].set_index("rule").loc[rules]
+        rows = [row + 0.2 - k * height for row in range(len(rules))]
+        colours = [_SHARP if f == "sharp" else _PUBLISHED for f in part["family"]]
+        ax.barh(rows, part["value"], height=height, color=colours, alpha=(0.5, 1.0)[k % 2])
+        for row, value in zip(rows, part["value"], strict=True):
+            ax.annotate(shown(value), (value, row), (3, 0), textcoords="offset points", va="center", fontsize=7)
+    ax.set_yticks(range(len(rules)), rules)
+    _finish_bars(ax, 1.0)
+    _family_legend(
+        ax,
+        {
+            f"published, {kinds[0]}": (_PUBLISHED, 0.5),
+            f"published, {kinds[1]}": (_PUBLISHED, 1.0),
+            f"this project, {kinds[0]}": (_SHARP, 0.5),
+            f"this project, {kinds[1]}": (_SHARP, 1.0),
+        },
+    )
+    return ax
+
+
+def plot_scaling(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Curves of ``value`` against ``T`` by ``rule``, each with its ``slope`` at T = 4096."""
+    ax = _axes(ax)
+    published = 0
+    for name, part in frame.groupby("rule", sort=False):
+        sharp = part["family"].iloc[0] == "sharp"
+        slope = part.loc[part["T"] == 4096, "slope"].iloc[0]
+        colour, width, dash = _SHARP, 2.2, "-" if "kl" in str(name) else "--"
+        if not sharp:
+            colour, width, dash = _CYCLE[published % 6], 1.2, _DASHES[published % 4]
+            published += 1
+        label = f"{name}  (T^{slope:.2f})"
+        ax.plot(part["T"], part["value"], label=label, color=colour, linewidth=width, linestyle=dash)
+    ax.axhline(1.0, color=_LINE, linewidth=1)
+    right = frame["T"].max()
+    ax.annotate("vacuous above 1", (right, 1), (0, 3), textcoords="offset points", ha="right", fontsize=8, color=_LINE)
+    ax.set(xscale="log", yscale="log", xlabel="horizon T (tokens)", ylabel="bound on |Error|")
+    ax.legend(
+        fontsize=7,
+        frameon=False,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        title="rule (slope at T = 4096)",
+        title_fontsize=8,
+    )
+    return ax
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]
+
+
+def _finish_bars(ax: Axes, vacuous_from: float) -> None:
+    ax.axvline(vacuous_from, color=_LINE, linewidth=1)
+    ax.set(xscale="log", xlabel=f"bound on |Error|  (vacuous from {vacuous_from:g} on)")
+    low, high = ax.get_xlim()
+    ax.set_xlim(low, high * 4)  # room for the numbers
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _family_legend(ax: Axes, entries: dict[str, str] | dict[str, tuple[str, float]]) -> None:
+    from matplotlib.patches import Patch
+
+    patches = []
+    for label, look in entries.items():
+        colour, alpha = (look, 1.0) if isinstance(look, str) else look
+        patches.append(Patch(color=colour, alpha=alpha, label=label))
+    ax.legend(handles=patches, fontsize=8, frameon=False, loc="lower right")
