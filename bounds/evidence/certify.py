@@ -11,8 +11,8 @@ import numpy as np
 
 from bounds._checks import FloatArray, confidence_level, unknown
 from bounds.evidence.confidence import clustered_mean, clustered_ratio
-from bounds.evidence.diagnosis import warnings_for
-from bounds.evidence.moments import ResponseMoments, position_means, response_moments
+from bounds.evidence.diagnosis import constant_ratio, warnings_for
+from bounds.evidence.moments import ResponseMoments, position_means, response_moments, shortfall
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
 from bounds.results import (
@@ -146,7 +146,7 @@ def _estimates(
         return np.asarray(np.add.reduceat(values, starts))
 
     ratio = clustered_ratio(m.ratio_sum, m.length, traces.prompt, confidence, low=0.0)
-    gap = _support_gap(ratio, assumed, warnings)
+    gap = _support_gap(traces, ratio, assumed, warnings)
     k1_sum = -m.log_product
     exact = {name: total(values) for name, values in traces.exact.items()}
     by_k3 = mean(m.phi, method="k3 of sampled tokens, KL(roll||theta)")
@@ -194,27 +194,26 @@ def _estimates(
     return estimates, gap
 
 
-def _support_gap(ratio: Interval, assumed: Mapping[str, Any], warnings: list[str]) -> bool:
-    """Whether theta has mass off roll's support: as said, else where mean rho is clearly below 1."""
+def _support_gap(traces: TraceSet, ratio: Interval, assumed: Mapping[str, Any], warnings: list[str]) -> bool:
+    """Whether theta has mass off roll's support: as said, else where mean rho is clearly below 1.
+
+    Clearly: by two half-widths of its interval (about four standard errors), or the same on every token.
+    """
     if "absolutely_continuous" in assumed or "support_gap" in assumed:
         return not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap"))
-    half = (ratio.high - ratio.low) / 2.0
-    if not math.isfinite(half) or abs(ratio.value - 1.0) <= 2.0 * half:
-        if not math.isfinite(half) and abs(ratio.value - 1.0) > 0.01:
-            half = 0.0  # one prompt: no interval, but what is seen is far from 1
-        else:
-            return False
-    if ratio.value < 1.0 - 1e-6:
+    far = abs(ratio.value - 1.0)
+    if far <= 1e-6 or not (far > ratio.high - ratio.low or constant_ratio(traces)):
+        return False
+    if ratio.value < 1.0:
         warnings.append(
             f"mean rho = {ratio.value:.6g} is clearly below 1: theta has mass where roll has none (top-p or top-k "
             "sampling?). Rules that need theta << roll are withdrawn, and KL is taken from k1"
         )
         return True
-    if ratio.value > 1.0 + 1e-6:
-        warnings.append(
-            f"mean rho = {ratio.value:.6g} is clearly above 1, which no pair of policies explains: the rollout "
-            "log-probs are not those of the sampling law (temperature?), or the tokens differ"
-        )
+    warnings.append(
+        f"mean rho = {ratio.value:.6g} is clearly above 1, which no pair of policies explains: the rollout "
+        "log-probs are not those of the sampling law (temperature?), or the tokens differ"
+    )
     return False
 
 
@@ -235,7 +234,7 @@ def _refuse_refuted(traces: TraceSet, assumed: Mapping[str, Any]) -> None:
 def _position_arrays(traces: TraceSet) -> dict[str, FloatArray]:
     """Mean TV at each position, [T]: what the adaptive rules use."""
     tv = traces.exact.get("tv")
-    return {"mean_tv": position_means(traces, np.maximum(-np.expm1(traces.log_ratio), 0.0) if tv is None else tv)}
+    return {"mean_tv": position_means(traces, shortfall(traces.log_ratio) if tv is None else tv)}
 
 
 def _bounds(

@@ -34,7 +34,8 @@ def clustered_mean(
     """
     means = np.bincount(prompt, weights=values) / np.bincount(prompt)
     value = float(means.mean())
-    return _t_interval(value, _standard_error(means - value), means.size, confidence, low, high, "prompt mean, t")
+    residual = means - value if math.isfinite(value) else means
+    return _t_interval(value, _standard_error(residual), means.size, confidence, low, high, "prompt mean, t")
 
 
 def clustered_ratio(

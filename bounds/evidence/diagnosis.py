@@ -84,11 +84,16 @@ def _identical(traces: TraceSet, moments: ResponseMoments) -> str:
     return ""
 
 
-def _constant(traces: TraceSet, moments: ResponseMoments) -> str:
+def constant_ratio(traces: TraceSet) -> bool:
+    """Whether log theta - log roll is the same, and not 0, on every one of at least three tokens."""
     d = traces.log_ratio
-    if d.size > 1 and np.ptp(d) < 1e-6 and abs(float(d[0])) > 1e-6:
+    return bool(d.size > 2 and np.ptp(d) < 1e-6 and abs(d[0]) > 1e-6)
+
+
+def _constant(traces: TraceSet, moments: ResponseMoments) -> str:
+    if constant_ratio(traces):
         return (
-            f"log theta - log roll is {d[0]:.4g} on every token: rollout log-probs were taken after top-p, top-k "
+            f"log theta - log roll is {traces.log_ratio[0]:.4g} on every token: rollout log-probs were taken after top-p, top-k "
             "or temperature, or are scaled"
         )
     return ""
@@ -120,7 +125,7 @@ def _positive(traces: TraceSet, moments: ResponseMoments) -> str:
 def _overflow(traces: TraceSet, moments: ResponseMoments) -> str:
     with np.errstate(over="ignore"):
         count = int(np.isinf(np.exp(moments.log_product)).sum())
-    return f"the ratio of {count} whole responses overflows float64: it is carried as inf, not clamped" if count else ""
+    return f"the ratio of {count} whole responses overflows float64: it is inf here, not clamped" if count else ""
 
 
 def _few_prompts(traces: TraceSet, moments: ResponseMoments) -> str:

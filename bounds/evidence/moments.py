@@ -33,7 +33,12 @@ class ResponseMoments:
     @property
     def sequence_deficit(self) -> FloatArray:
         """(1 - P)^+; its mean is the sequence total variation under any supports."""
-        return -np.expm1(np.minimum(self.log_product, 0.0))
+        return shortfall(self.log_product)
+
+
+def shortfall(log_ratio: FloatArray) -> FloatArray:
+    """(1 - exp(log_ratio))^+, whose mean is a total variation, under any supports."""
+    return -np.expm1(np.minimum(log_ratio, 0.0))
 
 
 def response_moments(traces: TraceSet) -> ResponseMoments:
@@ -55,7 +60,7 @@ def response_moments(traces: TraceSet) -> ResponseMoments:
         score=score,
         phi=total(k3(d)),
         ratio_sum=total(gain + 1.0),
-        deficit=total(np.maximum(-gain, 0.0)),
+        deficit=total(shortfall(d)),
         max_k2=np.asarray(np.maximum.reduceat(k2(d), starts)),
         worst_error=_positive_gap(1.0 + score, product),
         kept_mass=np.minimum(np.minimum(product, 1.0 + score), _TRUNCATE),

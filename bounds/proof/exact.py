@@ -175,7 +175,7 @@ class Problem:
             for n in names:
                 reached = [(tree.roll_mass[t] > 0) | (tree.theta_mass[t] > 0) for tree in self.trees]
                 table[f"max_{n}"].append(max(max(f[n][r]) for f, r in zip(found, reached, strict=True)))
-                means = [_mean(tree.roll_mass[t], f[n]) for tree, f in zip(self.trees, found, strict=True)]
+                means = [expected(tree.roll_mass[t], f[n]) for tree, f in zip(self.trees, found, strict=True)]
                 table[f"mean_{n}"].append(self.mean(means))
         return table
 
@@ -323,8 +323,8 @@ def log_low(x: Fraction) -> Fraction:
     return Fraction(scaled - 1, 10**45)
 
 
-def _mean(mass: Rows, values: Rows) -> Any:
-    """Expectation over the contexts that have mass (elsewhere a value may be infinite)."""
+def expected(mass: Rows, values: Rows) -> Any:
+    """Expectation over what has mass (elsewhere a value may be infinite)."""
     return (mass[mass > 0] * values[mass > 0]).sum()
 
 

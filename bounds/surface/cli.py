@@ -160,10 +160,10 @@ def _certify(arguments: argparse.Namespace) -> int:
     )
     assume = dict(_assumption(text) for text in arguments.assume)
     result = certify(traces, confidence=arguments.confidence, mask=arguments.mask, assume=assume)
+    unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
     _print(result, arguments.json)
     for warning in result.warnings if arguments.json else ():
         print(f"warning: {warning}", file=sys.stderr)
-    unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
     for text in unmet:
         print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
     return 1 if unmet else 0

@@ -93,11 +93,11 @@ def draw(name: str) -> Figure:
 
 def write(names: Iterable[str] = (), out: str | Path = "figures") -> list[Path]:
     """Write figures (all, if none is named) as PNG, PDF and CSV into a folder; returns the paths."""
+    entries = {name: _entry(name) for name in list(names) or FIGURES}
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name in list(names) or list(FIGURES):
-        entry = _entry(name)
+    for name, entry in entries.items():
         data = entry.data()
         figure = _draw(entry, data)
         for suffix, options in ((".png", {"dpi": 200}), (".pdf", {"metadata": {"CreationDate": None}})):

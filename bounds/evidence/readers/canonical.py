@@ -27,9 +27,7 @@ def horizon(path: Path) -> int | None:
     """The horizon that a Parquet file written by this project carries."""
     if not _is_parquet(path):
         return None
-    import pyarrow.parquet as pq
-
-    said = (pq.read_schema(path).metadata or {}).get(_HORIZON_KEY)
+    said = (_open_parquet(path).schema_arrow.metadata or {}).get(_HORIZON_KEY)
     return None if said is None else int(said)
 
 
@@ -117,22 +115,24 @@ def _record_type() -> Any:
     return msgspec.defstruct("CanonicalRecord", fields)
 
 
-def _parquet_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _open_parquet(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
-        names = [n for n in file.schema_arrow.names if n in RECORD_FIELDS]
-        batches = file.iter_batches(columns=names)
-        row = 0
-        for batch in batches:
-            for i in range(batch.num_rows):
-                cells = {name: batch.column(name)[i] for name in names}
-                yield f"{path}: row {row}", {name: _cell(cell) for name, cell in cells.items()}
-                row += 1
-    except pa.ArrowException as error:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
+
+
+def _parquet_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    file = _open_parquet(path)
+    names = [n for n in file.schema_arrow.names if n in RECORD_FIELDS]
+    row = 0
+    for batch in file.iter_batches(columns=names):
+        for i in range(batch.num_rows):
+            yield f"{path}: row {row}", {name: _cell(batch.column(name)[i]) for name in names}
+            row += 1
 
 
 def _cell(cell: Any) -> Any:

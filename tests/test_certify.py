@@ -1,0 +1,355 @@
+"""The certificate: estimates by hand, standings, what is optimistic, what is assumed, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bounds
+from bounds.evidence.confidence import clustered_mean, clustered_ratio
+from bounds.proof.exact import random_problem
+from bounds.results import Standing
+
+ESTIMATES = {
+    "kl_seq",
+    "kl_seq_k1",
+    "kl_seq_k3",
+    "tv_seq",
+    "tv_sum",
+    "worst_case_error",
+    "worst_case_error_with_gap",
+    "surrogate_gain",
+    "mean_ratio",
+    "mean_kl_token",
+    "max_k2",
+    "acceptance",
+    "mean_length",
+    "reward",
+}
+
+
+@pytest.fixture(scope="module")
+def example():
+    return bounds.example_traces()
+
+
+@pytest.fixture(scope="module")
+def certificate(example):
+    return bounds.certify(example, mask="seq_max_k2<=0.05,seq_mean_k3<=0.001")
+
+
+def responses(traces):
+    """Log-ratios, prompt, reward of each response: the slow way, for comparison."""
+    for i in range(len(traces)):
+        tokens = slice(traces.starts[i], traces.starts[i + 1])
+        yield traces.log_ratio[tokens], int(traces.prompt[i]), float(traces.reward[i]), tokens
+
+
+def by_prompt(traces, value):
+    """Mean over prompts of the mean over a prompt's responses of value(d, reward, tokens)."""
+    groups: dict[int, list[float]] = {}
+    for d, prompt, reward, tokens in responses(traces):
+        groups.setdefault(prompt, []).append(value(d, reward, tokens))
+    return np.mean([np.mean(v) for v in groups.values()])
+
+
+BY_HAND = {
+    "kl_seq_k1": lambda d, r: -d.sum(),
+    "kl_seq_k3": lambda d, r: (np.exp(d) - 1 - d).sum(),
+    "tv_seq": lambda d, r: max(0.0, 1 - np.exp(d.sum())),
+    "worst_case_error": lambda d, r: max(0.0, 1 + (np.exp(d) - 1).sum() - np.exp(d.sum())),
+    "worst_case_error_with_gap": lambda d, r: 1 - min(np.exp(d.sum()), 1 + (np.exp(d) - 1).sum()),
+    "surrogate_gain": lambda d, r: r * (np.exp(d) - 1).sum(),
+    "mean_length": lambda d, r: d.size,
+    "reward": lambda d, r: r,
+    "chi2_seq": lambda d, r: np.exp(2 * d.sum()) - 1,
+}
+
+
+@pytest.mark.parametrize("name", list(BY_HAND))
+def test_estimates_by_hand(example, certificate, name):
+    by_hand = by_prompt(example, lambda d, r, tokens: BY_HAND[name](d, r))
+    assert certificate.estimates[name].value == pytest.approx(by_hand, rel=1e-10, abs=1e-12)
+
+
+def test_exact_columns_are_used_and_said(example, certificate):
+    for name, column in (("kl_seq", "kl"), ("tv_sum", "tv"), ("chi2_sum", "chi2")):
+        by_hand = by_prompt(example, lambda d, r, tokens, c=column: example.exact[c][tokens].sum())
+        assert certificate.estimates[name].value == pytest.approx(by_hand, rel=1e-10)
+        assert "exact" in certificate.estimates[name].method
+
+
+def test_without_exact_columns_sampled_tokens_are_used_and_said(example):
+    records = [
+        {"prompt_id": str(p), "reward": r, "rollout_logprobs": example.rollout[t], "train_logprobs": example.train[t]}
+        for _, p, r, t in responses(example)
+    ]
+    sampled = bounds.certify(bounds.TraceSet.from_records(records, horizon=256))
+    assert sampled.estimates["kl_seq"] == sampled.estimates["kl_seq_k3"]
+    assert "k3 of sampled tokens" in sampled.estimates["kl_seq"].method
+    by_hand = by_prompt(example, lambda d, r, tokens: np.maximum(0, 1 - np.exp(d)).sum())
+    assert sampled.estimates["tv_sum"].value == pytest.approx(by_hand, rel=1e-10)
+    assert "chi2_sum" not in sampled.estimates
+
+
+def test_pooled_token_means(example, certificate):
+    d = example.log_ratio
+    assert certificate.estimates["mean_ratio"].value == pytest.approx(np.exp(d).mean(), rel=1e-12)
+    assert certificate.estimates["mean_kl_token"].value == pytest.approx(example.exact["kl"].mean(), rel=1e-10)
+    assert certificate.estimates["max_k2"].value == pytest.approx((d**2).max() / 2, rel=1e-12)
+    assert certificate.estimates["max_k2"].high == math.inf
+
+
+def test_every_estimate_is_named_labelled_and_inside_its_interval(certificate):
+    assert set(certificate.estimates) >= ESTIMATES
+    for name, interval in certificate.estimates.items():
+        assert interval.standing is Standing.ESTIMATED, name
+        assert interval.low <= interval.value <= interval.high, name
+        assert interval.confidence == 0.95
+
+
+def test_a_sharp_bound_below_one_where_the_published_one_is_above(certificate):
+    assert certificate.best.name == "trajectory_kl"
+    assert certificate.best.value == certificate.estimates["kl_seq"].value < 1.0
+    assert certificate.best_upper.value == pytest.approx(certificate.estimates["kl_seq"].high)
+    assert certificate.best_published.value > 1.0
+    assert certificate.best_published.vacuous
+
+
+def test_sample_maxima_are_optimistic_and_never_enter_b_star(example, certificate):
+    assert certificate.best_published.optimistic
+    assert {b.name for b in certificate.optimistic} == {
+        r.name for r in bounds.RULES if r.family == "published" and r.name != "linear"
+    }
+    assert all(b.optimistic and b.standing is Standing.ESTIMATED for b in certificate.optimistic)
+    assert not any(b.optimistic for b in certificate.table.bounds)
+    delta, epsilon = (float(example.exact[c].max()) for c in ("kl", "tv"))
+    direct = bounds.unified(
+        T=256, delta=delta, epsilon=epsilon, kl_seq=certificate.estimates["kl_seq"].value,
+        tv_seq=certificate.estimates["tv_seq"].value, mean_length=certificate.estimates["mean_length"].value,
+    )  # fmt: skip
+    for name in ("classical", "coupling", "pinsker_marginal_kl", "mixed_kl", "mixed_tv"):
+        found = next(b for b in certificate.optimistic if b.name == name)
+        assert found.value == direct[name].value
+    assert certificate.to_dict()["b_star_published"]["optimistic"] is True
+
+
+def test_optimism_without_exact_columns_takes_max_k2():
+    traces = bounds.TraceSet.from_records(
+        [{"prompt_id": "a", "rollout_logprobs": [-1.0, -1.0], "train_logprobs": [-1.2, -0.9]}], horizon=2
+    )
+    found = next(b for b in bounds.certify(traces).optimistic if b.name == "classical")
+    assert {i.name: i.value for i in found.inputs}["epsilon"] == pytest.approx(0.1)  # sqrt(max k2 / 2)
+
+
+def test_assumed_suprema_are_labelled(example):
+    result = bounds.certify(example, assume={"delta": 0.05})
+    assert result.optimistic == ()
+    assert result.best_published.standing is Standing.ASSUMED
+    assert result.table["trajectory_kl"].standing is Standing.ESTIMATED
+    assert result.table["coupling"].standing is Standing.ASSUMED  # epsilon was filled from delta
+    assert next((a.what, a.value) for a in result.assumptions) == ("delta", 0.05)
+    assert "optimistic" not in result.to_dict()["b_star_published"]
+
+
+@pytest.mark.parametrize(
+    ("assume", "message"),
+    [
+        ({"delta": 0.03}, r"the log refutes delta=0.03: .*row \d+: kl\[\d+\] is 0.0381863"),
+        ({"epsilon": 0.1}, r"the log refutes epsilon=0.1: .*row \d+: tv\[\d+\] is 0.123"),
+        ({"chi2_max": 0.01}, r"the log refutes chi2_max=0.01: .*row \d+: chi2\[\d+\]"),
+    ],
+)
+def test_one_context_refutes_a_supremum(example, assume, message):
+    with pytest.raises(bounds.TraceError, match=message):
+        bounds.certify(example, assume=assume)
+
+
+def test_an_estimate_that_contradicts_an_assumption_is_left_out_with_a_warning():
+    records = [
+        {"prompt_id": str(k), "rollout_logprobs": [-1.0] * 4, "train_logprobs": [-1.3, -0.7] * 2} for k in range(3)
+    ]
+    result = bounds.certify(bounds.TraceSet.from_records(records, horizon=4), assume={"delta": 1e-3})
+    assert any(w.startswith("kl_seq is left out of the bounds") for w in result.warnings)
+    assert result.table["trajectory_kl"].standing is Standing.ASSUMED
+
+
+@pytest.mark.parametrize(
+    ("assume", "message"),
+    [
+        ({"delt": 0.1}, "unknown assumption 'delt'; did you mean 'delta'"),
+        ({"delta": -1.0}, "delta must be"),
+        ({"kl_seq": 0.1}, "unknown assumption 'kl_seq'"),
+    ],
+)
+def test_bad_assumptions(example, assume, message):
+    with pytest.raises(ValueError, match=message):
+        bounds.certify(example, assume=assume)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -1, 2, math.nan, "x"])
+def test_bad_confidence(example, confidence):
+    with pytest.raises(ValueError, match="confidence must be"):
+        bounds.certify(example, confidence=confidence)
+
+
+def test_without_rewards_the_trust_region_reading_remains():
+    traces = bounds.TraceSet.from_records(
+        [{"prompt_id": k, "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]} for k in "ab"], horizon=4
+    )
+    result = bounds.certify(traces, mask="seq_max_k2<=1")
+    assert result.estimates["reward"] is None
+    assert result.estimates["surrogate_gain"] is None
+    assert result.improvement is None
+    assert result.reasons["reward"] == result.reasons["surrogate_gain"] == "the log has no rewards"
+    assert result.best.value > 0
+    assert result.mask.surrogate_gain is None
+    assert json.loads(result.to_json())["estimates"]["reward"] is None
+    assert "No reward: the log has no rewards" in str(result)
+
+
+def test_improvement_is_null_with_the_reason(certificate):
+    assert certificate.improvement is None
+    assert "not implemented" in certificate.reasons["improvement"]
+
+
+def test_mask_report(example, certificate):
+    d = example.log_ratio
+    kept = [(x**2).max() / 2 <= 0.05 and (np.exp(x) - 1 - x).mean() <= 0.001 for x, _, _, _ in responses(example)]
+    assert certificate.mask.acceptance == pytest.approx(np.mean(kept))
+    assert certificate.estimates["acceptance"].value == certificate.mask.acceptance
+    gains = [r * (np.exp(x) - 1).sum() for x, _, r, _ in responses(example)]
+    assert certificate.mask.surrogate_gain == pytest.approx(np.mean(np.where(kept, gains, 0)))
+    assert certificate.mask.surrogate_gain_per_accepted == pytest.approx(np.mean(np.array(gains)[kept]))
+    buckets = certificate.mask.by_length
+    assert sum(b.responses for b in buckets) == len(example)
+    assert sum(b.responses * b.acceptance for b in buckets) == pytest.approx(sum(kept))
+    assert all(a.longest < b.shortest for a, b in itertools.pairwise(buckets))
+    assert d.size == example.rollout.size
+
+
+def test_length_bias_is_shown():
+    """d = .002 on 10, 100, 1000 tokens: a bound on the product rejects by length, one on the mean does not."""
+    records = [
+        {"prompt_id": str(n), "rollout_logprobs": [-1.0] * n, "train_logprobs": [-0.998] * n} for n in (10, 100, 1000)
+    ]
+    traces = bounds.TraceSet.from_records(records, horizon=1000)
+    by_product = bounds.certify(traces, mask="seq_sum_k1=0.9_1.1").mask.by_length
+    assert [b.acceptance for b in by_product] == [1.0, 0.0, 0.0]
+    assert bounds.certify(traces, mask="seq_mean_k1=0.9_1.1").mask.acceptance == 1.0
+
+
+def test_json_keys(certificate):
+    found = json.loads(certificate.to_json())
+    assert set(found) >= {
+        "responses", "prompts", "tokens", "horizon", "estimates", "bounds", "b_star", "b_star_published",
+        "b_star_upper", "improvement", "mask", "warnings", "assumptions",
+    }  # fmt: skip
+    assert set(found["estimates"]["kl_seq"]) >= {"value", "low", "high", "standing", "method"}
+    assert set(found["bounds"][0]) >= {"name", "value", "family", "source", "standing", "assumes", "vacuous"}
+    assert found["estimates"]["max_k2"]["high"] is None
+    assert (found["responses"], found["prompts"], found["tokens"], found["horizon"]) == (96, 24, 13961, 256)
+
+
+def test_text_frame_and_html_say_the_same(certificate):
+    text, html, frame = str(certificate), certificate.to_html(), certificate.to_frame()
+    for name, interval in certificate.estimates.items():
+        assert name in text
+        assert name in html
+        assert frame.set_index("name").loc[name, "value"] == interval.value
+    for part in (text, html):
+        assert "Standing: estimated" in part
+        assert "absolutely_continuous = True" in part
+        assert "trajectory_kl" in part
+    assert certificate._repr_html_() == html
+
+
+def test_one_prompt_gives_no_interval():
+    traces = bounds.TraceSet.from_records(
+        [
+            {"prompt_id": "a", "reward": 1.0, "rollout_logprobs": [-1.0], "train_logprobs": [-1.0 - k / 10]}
+            for k in range(5)
+        ],
+        horizon=4,
+    )
+    result = bounds.certify(traces)
+    assert (result.estimates["kl_seq"].low, result.estimates["kl_seq"].high) == (0.0, math.inf)
+    assert result.best_upper.value == math.inf
+    assert any("one prompt" in w for w in result.warnings)
+
+
+def test_few_prompts_are_warned_of():
+    traces = bounds.TraceSet.from_records(
+        [{"prompt_id": k, "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]} for k in "abc"], horizon=4
+    )
+    assert any("only 3 prompts" in w for w in bounds.certify(traces).warnings)
+
+
+# --- intervals ---------------------------------------------------------------------------------------------
+
+
+def test_clustered_mean_is_the_t_interval_of_prompt_means():
+    rng = np.random.default_rng(0)
+    prompt = np.sort(rng.integers(0, 12, 90))
+    values = rng.normal(size=90) + prompt
+    means = [values[prompt == k].mean() for k in range(12)]
+    interval = clustered_mean(values, prompt, 0.9)
+    low, high = stats.t.interval(0.9, 11, loc=np.mean(means), scale=stats.sem(means))
+    assert (interval.low, interval.value, interval.high) == pytest.approx((low, np.mean(means), high))
+
+
+def test_clustered_ratio_of_equal_prompts_is_their_mean():
+    rng = np.random.default_rng(1)
+    prompt, length = np.repeat(np.arange(15), 4), np.full(60, 7.0)
+    values = rng.normal(size=60)
+    pooled, mean = clustered_ratio(values, length, prompt, 0.95), clustered_mean(values / 7, prompt, 0.95)
+    assert (pooled.low, pooled.high) == pytest.approx((mean.low, mean.high))
+
+
+def test_pooling_responses_would_be_too_narrow():
+    """Responses that repeat their prompt's value: the clustered interval covers, at the nominal rate or above .9."""
+    rng = np.random.default_rng(2)
+    covered = 0
+    for _ in range(400):
+        prompt = np.repeat(np.arange(30), 8)
+        interval = clustered_mean(np.repeat(rng.normal(size=30), 8), prompt, 0.95)
+        covered += interval.low <= 0.0 <= interval.high
+    assert stats.binomtest(covered, 400, 0.95).pvalue > 1e-3
+
+
+# --- against the truth -------------------------------------------------------------------------------------
+
+
+def test_estimates_agree_with_an_enumerated_problem():
+    """Sample a problem whose divergences are known; all true values lie in intervals at 1 - 1e-6."""
+    rng = np.random.default_rng(3)
+    problem = random_problem(rng, horizon=4, vocabulary=3, distance=0.2, prompts=1)
+    tree = problem.trees[0]
+    records = []
+    for k in range(4000):
+        context, rollout, train = 0, [], []
+        for p, q in zip(tree.roll, tree.theta, strict=True):
+            token = int(rng.choice(3, p=p[context]))
+            rollout.append(math.log(p[context, token]))
+            train.append(math.log(q[context, token]))
+            context = context * 3 + token
+        records.append({"prompt_id": str(k), "rollout_logprobs": rollout, "train_logprobs": train})
+    result = bounds.certify(bounds.TraceSet.from_records(records, horizon=4), confidence=1 - 1e-6)
+    truth = {
+        "kl_seq": sum(problem.per_position("mean_kl")),
+        "kl_seq_k1": sum(problem.per_position("mean_kl")),
+        "tv_sum": sum(problem.per_position("mean_tv")),
+        "tv_seq": problem.tv_seq,
+        "worst_case_error": problem.worst_error,
+        "worst_case_error_with_gap": problem.worst_error,
+        "mean_ratio": 1.0,
+        "mean_length": 4.0,
+    }
+    for name, value in truth.items():
+        assert result.estimates[name].low <= value <= result.estimates[name].high, name
+    assert result.estimates["worst_case_error"].value <= result.estimates["kl_seq_k3"].value

@@ -1,0 +1,199 @@
+"""The command line: what is printed, exit codes, no traceback for bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bounds
+from bounds.surface.cli import main
+
+PAPER = ["bstar", "--T", "4096", "--delta", "1e-4", "--epsilon", "5e-3", "--kl-seq", "0.01", "--tv-seq", "0.05"]
+
+
+def run(capsys, *arguments):
+    try:
+        code = main([str(a) for a in arguments])
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_bstar_prints_every_rule_and_both_winners(capsys):
+    code, out, err = run(capsys, *PAPER)
+    assert (code, err) == (0, "")
+    for rule in bounds.RULES:
+        assert rule.name in out
+    for number in ("838.656", "81.92", "79.91", "34.9461", "24.7106", "8.192", "4.096", "20.48", "0.01"):
+        assert number in out
+    assert "the published B* is 4.096 by mixed_tv" in out
+    assert "absolutely_continuous = True" in out
+    assert "\x1b[" not in out
+
+
+def test_bstar_json(capsys):
+    code, out, _ = run(capsys, *PAPER, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["profile"]["delta"] == 1e-4
+    assert found["b_star"]["name"] == "trajectory_kl"
+    assert found["b_star"]["value"] == pytest.approx(0.01, rel=1e-12)
+    assert found["b_star_published"]["value"] == pytest.approx(4.096, rel=1e-12)
+    assert {b["name"] for b in found["bounds"]} == {r.name for r in bounds.RULES}
+    assert set(found["bounds"][0]) >= {"name", "value", "family", "source", "standing", "assumes", "vacuous"}
+
+
+def test_bstar_from_t_and_delta(capsys):
+    found = json.loads(run(capsys, "bstar", "--T", 4096, "--delta", "1e-4", "--json")[1])
+    values = {b["name"]: b["value"] for b in found["bounds"]}
+    assert found["b_star_published"]["value"] == pytest.approx(34.946091886296671, rel=1e-12)
+    assert found["b_star"]["value"] == pytest.approx(0.4096, rel=1e-12)
+    assert values["classical"] == pytest.approx(1677.312, rel=1e-12)
+
+
+def test_bstar_infinite_values_are_null_and_vacuous(capsys):
+    found = json.loads(run(capsys, "bstar", "--T", 10, "--kl-seq", "inf", "--json")[1])
+    bound = next(b for b in found["bounds"] if b["name"] == "trajectory_kl")
+    assert bound["value"] is None
+    assert bound["vacuous"] is True
+
+
+def test_bstar_profile_file_and_options(capsys, tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("mean_kl,mean_tv\n0.001,0.01\n0.002,0.02\n")
+    code, out, _ = run(capsys, "bstar", "--profile", path, "--delta", 0.1, "--json")
+    assert code == 0
+    assert json.loads(out)["profile"] | {} == {
+        "T": 2, "delta": 0.1, "mean_kl": [0.001, 0.002], "mean_tv": [0.01, 0.02], "reward_range": [0.0, 1.0],
+        "absolutely_continuous": True,
+    }  # fmt: skip
+    code, out, _ = run(capsys, "bstar", "--T", 3, "--delta", 0.1, "--support-may-differ", "--reward-range", 0, 2)
+    assert "coupling: its proof needs theta << roll" in out
+    assert "trajectory_kl" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bstar", "--T", 10, "--epsilon", 1.5], "epsilon must be a number in [0, 1], got epsilon=1.5"),
+        (["bstar", "--T", 10], "a bound needs at least one divergence"),
+        (["bstar", "--delta", 0.1], "bstar needs --T and a divergence"),
+        (["bstar"], "bstar needs --T and a divergence, or --profile FILE; for example: trm-bounds bstar"),
+        (["bstar", "--T", 0.5, "--delta", 0.1], "T must be a whole number"),
+        (["bstar", "--T", 10, "--delta", "x"], "argument --delta"),
+        (["bstar", "--profile", "nowhere.csv"], "nowhere.csv"),
+        (["certify", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["certify", "--mask", "seq_mean_k3<=1.001"], "looks like a bound on a ratio"),
+        (["certify", "--assume", "delta"], "--assume must be NAME=VALUE such as delta=1e-3, got 'delta'"),
+        (["certify", "--assume", "delta=x"], "must be a number, got 'x'"),
+        (["certify", "--assume", "delta=0.001"], "the log refutes delta=0.001"),
+        (["certify", "--require", "b_star"], "--require must be QUANTITY<=VALUE"),
+        (["certify", "--require", "b_sta<=1"], "unknown quantity 'b_sta'; did you mean 'b_star'"),
+        (["certify", "--confidence", 2], "confidence must be a number strictly between 0 and 1"),
+        (["certify", "--horizon", 10], "more than horizon=10"),
+        (["certify", "--format", "x"], "unknown format 'x'"),
+        (["figures", "comparisom"], "unknown figure 'comparisom'; did you mean 'comparison'"),
+        (["nothing"], "invalid choice: 'nothing'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_bad_input_exits_2_with_one_clear_line(capsys, arguments, message):
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_certify_without_path_is_the_embedded_example(capsys):
+    code, out, _ = run(capsys, "certify")
+    assert code == 0
+    assert "96 responses to 24 prompts, 13961 policy tokens, horizon 256" in out
+    assert "trajectory_kl" in out
+    assert "optimistic" in out
+    found = json.loads(run(capsys, "certify", "--json")[1])
+    assert found == bounds.certify(bounds.example_traces()).to_dict()
+
+
+def test_certify_options(capsys, tmp_path):
+    path = tmp_path / "log.jsonl"
+    lines = [
+        {"rollout_logprobs": [-1.0, None], "train_logprobs": [-1.0, -1.0], "reward": 3.0, "prompt_id": "a"},
+        {"rollout_logprobs": [-1.0, -0.5], "train_logprobs": [-1.1, 0.05], "reward": 5.0, "prompt_id": "b"},
+    ]
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    assert run(capsys, "certify", path, "--reward-range", 0, 5)[0] == 2
+    code, out, err = run(
+        capsys, "certify", path, "--reward-range", 0, 5, "--drop-missing", "--logprob-dtype", "bfloat16",
+        "--horizon", 4, "--confidence", 0.9, "--json", "--assume", "absolutely_continuous=true",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0
+    assert found["responses"] == 1
+    assert found["estimates"]["reward"]["value"] == 5.0
+    assert found["estimates"]["kl_seq"]["confidence"] == 0.9
+    assert "warning: 1 of 2 responses have missing values and were dropped" in err
+
+
+@pytest.mark.parametrize(
+    ("requirement", "code"),
+    [
+        ("b_star<=0.5", 0),
+        ("b_star<=1e-9", 1),
+        ("b_star_upper<=0.1", 0),
+        ("b_star_upper<=0.08", 1),
+        ("b_star_published<=1", 1),
+        ("kl_seq<=0.08", 1),  # the estimate is .072, its upper limit is not
+        ("kl_seq<=0.09", 0),
+        ("acceptance>=0.5", 0),
+        ("mean_ratio >= 2", 1),
+        ("max_k2<=100", 1),  # a sample maximum has no upper limit
+    ],
+)
+def test_requirements(capsys, requirement, code):
+    found, _, err = run(capsys, "certify", "--require", requirement)
+    assert found == code
+    assert ("required, but it does not hold" in err) == bool(code)
+
+
+def test_no_reward_requirement_does_not_hold(capsys, tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"rollout_logprobs": [-1], "train_logprobs": [-1.1]}\n')
+    code, _, err = run(capsys, "certify", path, "--require", "reward>=0")
+    assert code == 1
+    assert "reward>=0, found nothing" in err
+
+
+def test_figures_writes_what_it_names(capsys, tmp_path):
+    code, out, _ = run(capsys, "figures", "scaling", "--out", tmp_path / "new")
+    assert code == 0
+    assert [Path(line).name for line in out.split()] == ["scaling.png", "scaling.pdf", "scaling.csv"]
+    assert all(Path(line).stat().st_size > 1000 for line in out.split())
+
+
+def test_help_and_version(capsys):
+    for command in ("bstar", "certify", "figures", "verify"):
+        code, out, _ = run(capsys, command, "--help")
+        assert code == 0
+        assert f"trm-bounds {command}" in out
+        assert "example:" in out
+    assert bounds.__version__ in run(capsys, "--version")[1]
+
+
+def test_as_a_process():
+    """The installed command, python -m bounds, and a reader that stops early."""
+    command = [sys.executable, "-m", "bounds", *PAPER]
+    assert "4.096" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    script = Path(sys.executable).with_name("trm-bounds")
+    assert "4.096" in subprocess.run([script, *PAPER], capture_output=True, text=True, check=True).stdout
+    piped = subprocess.run(f"{script} certify --json | head -c 10", shell=True, capture_output=True, text=True)
+    assert piped.stdout == '{"response'
+    assert "Traceback" not in piped.stderr
+    bad = subprocess.run([script, "bstar", "--T", "1", "--delta", "-1"], capture_output=True, text=True)
+    assert bad.returncode == 2
+    assert bad.stderr.startswith("trm-bounds: error: delta must be")

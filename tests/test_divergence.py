@@ -1,0 +1,84 @@
+"""KL, TV, chi2 of rows and k1, k2, k3 of sampled tokens, against mpmath."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import real
+
+from bounds.divergence import rows
+
+
+@given(st.floats(-700.0, 700.0))
+def test_k3_is_accurate_everywhere(d):
+    with mpmath.workdps(700):
+        truth = mpmath.expm1(real(d)) - real(d)
+        value = real(float(rows.k3(d)))
+        assert abs(value - truth) <= truth * mpmath.mpf(10) ** -14 + mpmath.mpf(10) ** -320
+
+
+@pytest.mark.parametrize("d", [1e-12, -1e-9, 1e-6, -1e-3, 0.4999, -0.5001, 0.5])
+def test_k3_near_one(d):
+    with mpmath.workdps(60):
+        assert float(rows.k3(d)) == pytest.approx(float(mpmath.expm1(real(d)) - real(d)), rel=1e-14)
+
+
+def test_k3_overflows_to_inf():
+    assert rows.k3(1000.0) == math.inf
+    assert rows.k3(np.array([-1000.0])) == 999.0
+
+
+def test_direction_of_k3():
+    """d = -10: k3 is 9.000045; the other direction would say 22015.47."""
+    assert rows.k3(-10.0) == pytest.approx(9.0000454)
+
+
+def test_the_three_statistics():
+    d = np.array([-0.2, 0.2, -0.2, 0.2])
+    assert rows.k1(d).mean() == 0.0
+    assert rows.k3(d).mean() == pytest.approx(0.02007, abs=1e-5)
+    assert rows.k2(d).max() == pytest.approx(0.02)
+
+
+def test_divergences_of_a_row_are_not_those_of_the_sampled_token():
+    mu, pi = [0.5, 0.3, 0.2], [0.4, 0.4, 0.2]
+    assert rows.kl_divergence(mu, pi) == pytest.approx(0.025267, abs=1e-6)
+    assert rows.total_variation(mu, pi) == pytest.approx(0.1)
+    assert rows.chi2_divergence(mu, pi) == pytest.approx(0.01 / 0.5 + 0.01 / 0.3)
+    assert rows.missing_mass(mu, pi) == 0.0
+
+
+@given(st.integers(2, 30), st.floats(1e-9, 1.0), st.integers(0, 10**6))
+def test_kl_does_not_cancel(width, distance, seed):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(width))
+    q = (1 - distance) * p + distance * rng.dirichlet(np.ones(width))
+    with mpmath.workdps(60):
+        a, b = [[real(x) for x in row] for row in (p, q)]
+        # the rows of the floats do not sum to 1 exactly: the k3 form is the KL of rows that do
+        truth = mpmath.fsum(x * (y / x - 1 - mpmath.log(y / x)) for x, y in zip(a, b, strict=True) if x)
+        assert abs(real(float(rows.kl_divergence(p, q))) - truth) <= truth * mpmath.mpf(10) ** -7 + real(1e-30)
+
+
+def test_supports():
+    assert rows.kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf
+    assert rows.kl_divergence([1.0, 0.0], [0.5, 0.5]) == pytest.approx(math.log(2))
+    assert rows.chi2_divergence([1.0, 0.0], [0.5, 0.5]) == math.inf
+    assert rows.missing_mass([1.0, 0.0], [0.5, 0.5]) == 0.5
+    assert rows.kl_divergence([1.0, 0.0], [1.0, 0.0]) == 0.0
+
+
+@pytest.mark.parametrize("bad", [[0.5, 0.6], [-0.1, 1.1], [math.nan, 1.0]])
+def test_rows_must_be_probabilities(bad):
+    with pytest.raises(ValueError, match="roll must be rows of probabilities that sum to 1"):
+        rows.kl_divergence(bad, [0.5, 0.5])
+
+
+def test_shapes_must_agree():
+    with pytest.raises(ValueError, match="theta must be an array of the shape of roll"):
+        rows.total_variation([0.5, 0.5], [1.0])

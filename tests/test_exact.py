@@ -1,0 +1,147 @@
+"""Every rule against the enumerated truth, on thousands of random and adversarial problems."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import bounds
+from bounds.proof.exact import Problem, Tree, expected, log_low, random_problem
+
+INPUTS = [
+    (),
+    ("delta",),
+    ("epsilon",),
+    ("kl_seq",),
+    ("delta", "epsilon"),
+    ("delta", "epsilon", "kl_seq", "tv_seq"),
+    ("delta", "mean_tv"),
+    ("delta", "mean_kl"),
+    ("max_kl", "max_tv"),
+    ("delta", "epsilon", "mean_length"),
+]
+ANY_SUPPORT = {r.name for r in bounds.RULES if not r.assumes}
+
+
+def problems(kind: str, count: int, rational: bool):
+    """Random problems of one kind at a fixed seed."""
+    rng = np.random.default_rng(sum(map(ord, kind)) + rational)
+    for _ in range(count):
+        settings = {
+            "horizon": int(rng.integers(1, 5)),
+            "vocabulary": int(rng.integers(2, 4)),
+            "distance": float(10.0 ** -rng.uniform(0, 6)),
+            "concentration": float(10.0 ** rng.uniform(-0.5, 1)),
+            "prompts": int(rng.integers(1, 4)),
+            "ends": bool(rng.integers(2)),
+        }
+        settings |= {
+            "ordinary": {},
+            "near-deterministic": {"concentration": 0.02, "distance": float(rng.choice([0.01, 0.5, 1.0]))},
+            "zeros in theta": {"zeros_theta": 0.4, "distance": 0.5},
+            "zeros in roll": {"zeros_roll": 0.3, "distance": 0.5},
+            "one step": {"horizon": 1},
+            "one token": {"vocabulary": 1},
+            "far apart": {"distance": 1.0, "concentration": 0.3},
+        }[kind]
+        yield random_problem(rng, rational=rational, **settings)
+
+
+KINDS = ["ordinary", "near-deterministic", "zeros in theta", "zeros in roll", "one step", "one token", "far apart"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rational", "count"), [(False, 500), (True, 60)], ids=["float", "rational"])
+def test_no_rule_is_below_the_worst_error(kind, rational, count):
+    seen = 0
+    for problem in problems(kind, count, rational):
+        worst = problem.worst_error if rational else problem.worst_error * (1 - 1e-12) - 1e-15
+        for names in INPUTS:
+            table = bounds.unified(problem.profile(*names))
+            if problem.has_support_gap:
+                assert {b.name for b in table.bounds} <= ANY_SUPPORT
+            for b in table.bounds:
+                seen += 1
+                assert b.value >= worst, (b.name, names, b.value, float(problem.worst_error))
+    assert seen > 10 * count
+
+
+def test_the_sharp_bounds_are_nearly_attained_by_some_of_them():
+    """What is bounded is not a tiny fraction of the bound: the comparison above has teeth."""
+    ratios = dict.fromkeys(("trajectory_kl", "trajectory_tv"), 0.0)
+    for kind in KINDS:
+        for problem in problems(kind, 60, rational=False):
+            table = bounds.unified(problem.profile())
+            for name in ratios:
+                if 0.0 < table[name].value < np.inf:
+                    ratios[name] = max(ratios[name], float(problem.worst_error) / table[name].value)
+    assert min(ratios.values()) > 0.5
+
+
+def test_the_kernel_that_reaches_t_epsilon():
+    """theta(new) = eps, roll(new) -> 0 at every step: the worst error tends to T eps (1 - (1-eps)^(T-1))."""
+    eps, tiny, T = Fraction(1, 5), Fraction(1, 10**9), 3
+
+    def rows(p):
+        return tuple(np.array([[1 - p, p]] * 2**t, dtype=object) for t in range(T))
+
+    problem = Problem((Tree(rows(tiny), rows(eps)),), (Fraction(1),))
+    limit = T * eps * (1 - (1 - eps) ** (T - 1))
+    assert abs(problem.worst_error - limit) < Fraction(1, 10**6)
+    assert bounds.unified(problem.profile("epsilon"))["trajectory_tv"].value >= problem.worst_error
+
+
+def test_one_step_with_five_percent_off_support():
+    """T = 1: B* of the paper would be 0, the error is .05; what survives the gap covers it."""
+    rows = [np.array([row], dtype=object) for row in ([Fraction(1), Fraction(0)], [Fraction(19, 20), Fraction(1, 20)])]
+    problem = Problem((Tree((rows[0],), (rows[1],)),), (Fraction(1),))
+    assert problem.worst_error == Fraction(1, 20)
+    table = bounds.unified(problem.profile())
+    assert table.best_published is None
+    assert table["trajectory_tv"].value >= 0.05
+    assert bounds.unified(T=1, epsilon=0.05)["coupling"].value == 0.0
+
+
+def test_identities_hold_exactly():
+    """Error is linear in the reward; its weights sum to the support gap; E S = -gap; D and A add up."""
+    rng = np.random.default_rng(5)
+    for kind in KINDS:
+        for problem in problems(kind, 10, rational=True):
+            gap = sum(problem.per_position("mean_gap"))
+            ones = [np.array([Fraction(1)] * tree.error_weight.size, dtype=object) for tree in problem.trees]
+            rewards = [np.array([Fraction(int(k), 7) for k in rng.integers(0, 8, o.size)], dtype=object) for o in ones]
+            assert problem.error(ones) == gap == -problem.surrogate(ones)
+            by_weight = problem.mean([(t.error_weight * r).sum() for t, r in zip(problem.trees, rewards, strict=True)])
+            assert problem.error(rewards) == by_weight
+            assert abs(by_weight) <= problem.worst_error
+            below = problem.mean([np.maximum(-t.error_weight, 0).sum() for t in problem.trees])
+            assert problem.worst_error == below + gap  # sup |Error| = E W^- + sum mbar
+
+
+def test_identity_w_equals_k3_of_the_product_minus_phi():
+    """E W^- <= E Phi, and E Phi = D - gap, on enumerated responses."""
+    for kind in ("ordinary", "near-deterministic", "zeros in roll"):
+        for problem in problems(kind, 40, rational=False):
+            phi = problem.mean([expected(t.roll_mass[-1], t.phi) for t in problem.trees])
+            minus = problem.mean([np.maximum(-t.error_weight, 0).sum() for t in problem.trees])
+            assert minus <= phi * (1 + 1e-9) + 1e-15
+            gap = sum(problem.per_position("mean_gap"))
+            assert phi == pytest.approx(sum(problem.per_position("mean_kl")) - gap, rel=1e-9, abs=1e-14)
+
+
+def test_log_is_a_lower_value():
+    import mpmath
+
+    with mpmath.workdps(60):
+        for x in (Fraction(1, 3), Fraction(7, 5), Fraction(10**9 + 1, 10**9), Fraction(1, 10**30)):
+            low = log_low(x)
+            truth = mpmath.log(mpmath.mpf(x.numerator) / x.denominator)
+            assert mpmath.mpf(low.numerator) / low.denominator <= truth
+            assert truth - mpmath.mpf(low.numerator) / low.denominator < mpmath.mpf(10) ** -40
+
+
+def test_rows_of_the_wrong_shape_are_refused():
+    with pytest.raises(ValueError, match="rows at position 0 must have shape"):
+        Tree((np.ones((2, 2)) / 2,), (np.ones((2, 2)) / 2,))

@@ -1,0 +1,236 @@
+"""Profile: what it refuses, how it fills gaps, where it can be read from."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bounds
+from bounds.theory.fields import FIELDS, is_array
+
+ARRAYS = [n for n in FIELDS if is_array(n)]
+SCALARS = [n for n in FIELDS if not is_array(n)]
+
+REFUSED = [
+    ({"epsilon": 1.1}, r"epsilon must be a number in \[0, 1\], got epsilon=1.1"),
+    ({"epsilon": 1.0 + 1e-8}, "epsilon must be"),
+    ({"delta": -1e-9}, r"delta must be a number in \[0, inf\], got delta=-1e-09"),
+    ({"delta": math.nan}, "delta must be .* got delta=nan"),
+    ({"delta": "0.1"}, "delta must be .* got delta='0.1'"),
+    ({"delta": True}, "delta must be .* got delta=True"),
+    ({"tv_seq": 2.0}, "tv_seq must be"),
+    ({"support_gap": -0.1}, "support_gap must be"),
+    (
+        {"delta": 1e-3, "kl_seq": 0.011},
+        r"kl_seq must be at most T \* delta = 0.01, got kl_seq=0.011, T=10, delta=0.001",
+    ),
+    ({"epsilon": 1e-3, "tv_sum": 0.011}, r"tv_sum must be at most T \* epsilon"),
+    ({"chi2_max": 1e-3, "chi2_sum": 0.011}, r"chi2_sum must be at most T \* chi2_max"),
+    ({"delta": 0.1, "mean_length": 5.0, "kl_seq": 0.6}, r"kl_seq must be at most mean_length \* delta = 0.5"),
+    ({"mean_length": 11.0}, "mean_length must be at most T = 10, got mean_length=11.0, T=10"),
+    ({"mean_tv": np.full(10, 0.2), "max_tv": np.full(10, 0.1)}, r"mean_tv\[0\] must be at most max_tv = 0.1"),
+    ({"mean_kl": np.arange(10.0), "max_kl": np.full(10, 5.0)}, r"mean_kl\[6\] must be at most max_kl = 5"),
+    ({"max_kl": np.full(10, 0.2), "delta": 0.1}, r"max_kl\[0\] must be at most delta = 0.1"),
+    ({"mean_tv": np.full(10, 0.2), "epsilon": 0.1}, r"mean_tv\[0\] must be at most epsilon"),
+    ({"max_kl": np.full(10, 0.1), "kl_seq": 1.1}, r"kl_seq must be at most sum\(max_kl\) = 1"),
+    ({"mean_tv": np.zeros(9)}, r"mean_tv must be an array with one entry for each of the T=10 positions, .*\(9,\)"),
+    ({"mean_tv": 0.1}, "mean_tv must be an array with one entry"),
+    ({"mean_kl": [0.0] * 9 + [math.nan]}, r"mean_kl\[9\] must be a number in \[0, inf\], got mean_kl\[9\]=nan"),
+    ({"max_tv": [0.0] * 9 + [1.5]}, r"max_tv\[9\] must be a number in \[0, 1\]"),
+    ({"mean_kl": ["a"] * 10}, "mean_kl must be an array of numbers"),
+    ({"T": 0}, r"T must be a whole number in \[1, 9007199254740992\], got T=0"),
+    ({"T": 10.5}, "T must be a whole number"),
+    ({"T": True}, "T must be a whole number"),
+    ({"mean_reward": 2.0}, r"mean_reward must be a number in reward_range \[0, 1\], got mean_reward=2.0"),
+    ({"reward_range": (1, 0)}, "reward_range must be two finite numbers, lowest < highest"),
+    ({"reward_range": 3}, "reward_range must be a pair"),
+    ({"absolutely_continuous": "no"}, "absolutely_continuous must be True or False"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED)
+def test_refused_by_name_and_value(fields, message):
+    with pytest.raises(ValueError, match=message):
+        bounds.Profile(**{"T": 10, **fields})
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_every_scalar_refuses_nan_and_what_is_outside_its_domain(name):
+    low, high = FIELDS[name].low, FIELDS[name].high
+    bad = [math.nan, *([low - 1.0] if low > -math.inf else []), *([high + 1.0] if high < math.inf else [])]
+    for value in bad:
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            bounds.Profile(T=10, **{name: value})
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_every_array_refuses_nan_negatives_and_wrong_lengths(name):
+    for bad in ([math.nan] * 4, [-1.0] * 4, [0.0] * 3, [[0.0] * 4]):
+        with pytest.raises(ValueError, match=name):
+            bounds.Profile(T=4, **{name: bad})
+
+
+def test_contradictions_within_rounding_are_accepted():
+    bounds.Profile(T=10, delta=1e-3, kl_seq=1e-2 * (1 + 5e-10))
+    assert bounds.Profile(T=1, epsilon=1.0 + 5e-10).epsilon > 1.0
+
+
+def test_arrays_are_copied_and_cannot_be_changed():
+    mine = np.zeros(3)
+    profile = bounds.Profile(T=3, mean_tv=mine)
+    mine[0] = 1.0
+    assert profile.mean_tv[0] == 0.0
+    with pytest.raises(ValueError, match="read-only"):
+        profile.mean_tv[0] = 1.0
+    with pytest.raises(AttributeError):
+        profile.delta = 1.0
+
+
+@pytest.mark.parametrize("known", [{}, {"mean_length": 3.0}, {"mean_reward": 0.5}, {"support_gap": 0.1}])
+def test_a_bound_needs_a_divergence(known):
+    with pytest.raises(ValueError, match="a bound needs at least one divergence"):
+        bounds.unified(T=10, **known)
+
+
+def test_unified_refuses_unknown_and_missing_names():
+    with pytest.raises(TypeError, match="did you mean 'epsilon'"):
+        bounds.unified(T=10, epsilo=0.1)
+    with pytest.raises(TypeError, match="T, the horizon, must be given"):
+        bounds.unified(delta=0.1)
+    with pytest.raises(TypeError, match="not both"):
+        bounds.unified(bounds.Profile(T=1, delta=0.1), delta=0.1)
+
+
+# --- gap filling -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "name", "value", "how", "used"),
+    [
+        ({"delta": 0.02}, "epsilon", 0.1, "sqrt(delta/2)", ("delta",)),
+        ({"delta": 8.0}, "epsilon", 1.0, "sqrt(delta/2)", ("delta",)),
+        ({"delta": 0.02}, "kl_seq", 0.2, "T delta", ("delta",)),
+        ({"delta": 0.02, "mean_length": 5.0}, "kl_seq", 0.1, "delta mean_length", ("mean_length", "delta")),
+        ({"epsilon": 0.02}, "tv_sum", 0.2, "T epsilon", ("epsilon",)),
+        ({"epsilon": 0.02, "mean_length": 5}, "tv_sum", 0.1, "epsilon mean_length", ("mean_length", "epsilon")),
+        ({"kl_seq": 0.02}, "tv_seq", 0.1, "sqrt(kl_seq/2)", ("kl_seq",)),
+        ({"tv_sum": 0.1}, "tv_seq", 0.1, "tv_sum", ("tv_sum",)),
+        ({"epsilon": 0.5}, "tv_seq", 1 - 0.5**10, "1 - (1-epsilon)^T", ("epsilon",)),
+        ({"mean_kl": [0.01] * 10}, "kl_seq", 0.1, "sum(mean_kl)", ("mean_kl",)),
+        ({"max_kl": [0.01] * 10}, "delta", 0.01, "max(max_kl)", ("max_kl",)),
+        ({"max_tv": [0.01] * 10}, "epsilon", 0.01, "max(max_tv)", ("max_tv",)),
+        ({"mean_tv": [0.01] * 10}, "tv_sum", 0.1, "sum(mean_tv)", ("mean_tv",)),
+        ({"max_tv": [0.01, 0.02] * 5}, "tv_sum", 0.15, "sum(max_tv)", ("max_tv",)),
+    ],
+)
+def test_fills_remember_what_came_from_what(known, name, value, how, used):
+    filled = bounds.Profile(T=10, **known).resolve(name)
+    assert filled.value == pytest.approx(value, rel=1e-12)
+    assert filled.value >= value * (1 - 1e-15)
+    assert filled.how == how
+    assert filled.used == used
+
+
+def test_chains_of_fills_are_spelled_out():
+    filled = bounds.Profile(T=10, delta=0.02).resolve("tv_sum")
+    assert filled.how == "T epsilon, epsilon = sqrt(delta/2)"
+    assert filled.used == ("delta",)
+
+
+def test_nothing_is_filled_from_nothing():
+    profile = bounds.Profile(T=10, chi2_max=0.1)
+    assert profile.resolve("kl_seq") is None  # chi2(theta||roll) does not bound KL(roll||theta)
+    assert profile.resolve("epsilon") is None
+
+
+def test_published_rules_take_a_given_value_and_sharp_rules_the_smallest():
+    profile = bounds.Profile(T=10, delta=0.02, epsilon=0.5)
+    assert profile.resolve("epsilon", "published").value == 0.5
+    assert profile.resolve("epsilon", "sharp").value == pytest.approx(0.1)
+    assert bounds.unified(profile)["linear"].value == pytest.approx(20.0)
+    assert bounds.unified(profile)["trajectory_tv"].value == pytest.approx(1.0)
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+TABLE = {"mean_tv": [0.01, 0.02, 0.03], "mean_kl": [0.001, 0.002, 0.003]}
+
+
+def write(path, values):
+    kind = path.suffix
+    if kind == ".json":
+        path.write_text(json.dumps(values))
+    elif kind == ".npz":
+        np.savez(path, **values)
+    else:
+        columns = {k: v if isinstance(v, list) else [v] * 3 for k, v in values.items()}
+        frame = pd.DataFrame(columns)
+        frame.to_csv(path, index=False) if kind == ".csv" else frame.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet", ".json", ".npz"])
+@pytest.mark.parametrize("scalars", [{}, {"delta": 0.1, "T": 3}])
+def test_read(tmp_path, kind, scalars):
+    path = write(tmp_path / f"profile{kind}", {**TABLE, **scalars})
+    profile = bounds.Profile.read(path, epsilon=0.5)
+    assert profile.T == 3
+    assert profile.delta == scalars.get("delta")
+    assert profile.epsilon == 0.5
+    np.testing.assert_array_equal(profile.mean_kl, TABLE["mean_kl"])
+    assert bounds.unified(profile)["trajectory_kl"].value == pytest.approx(0.006)
+
+
+def test_an_index_column_is_dropped_if_it_counts(tmp_path):
+    path = tmp_path / "p.csv"
+    pd.DataFrame(TABLE).to_csv(path)  # writes the index as an unnamed column
+    assert bounds.Profile.read(path).T == 3
+    pd.DataFrame({"t": [1, 3, 2], **TABLE}).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"p.csv: column t must count the positions one by one"):
+        bounds.Profile.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "mean_kk\n1\n", "a.csv: unknown field 'mean_kk'; did you mean 'mean_kl'"),
+        ("a.csv", "delta,mean_kl\n1,0\n2,0\n", "a.csv: column delta must hold one value"),
+        ("a.csv", "mean_kl\nx\n", r"a.csv: mean_kl must be an array of numbers"),
+        ("a.csv", "", r"a.csv: cannot be read as .csv"),
+        ("a.json", "[1]", "a.json: cannot be read as .json: it must hold one JSON object"),
+        ("a.json", "{", "a.json: cannot be read as .json"),
+        ("a.json", '{"delta": 1}', "a.json: T must be given"),
+        ("a.json", '{"T": 2, "mean_kl": [1]}', "a.json: mean_kl must be an array with one entry"),
+        ("a.parquet", "PAR", "a.parquet: cannot be read as .parquet"),
+        ("a.npz", "no", "a.npz: cannot be read as .npz"),
+        ("a.txt", "", "a.txt: a profile is read from .json, .npz, .csv, .parquet, got .txt"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        bounds.Profile.read(path)
+
+
+def test_a_pickle_in_npz_is_not_run(tmp_path):
+    ran = []
+
+    class Evil:
+        def __reduce__(self):
+            return (ran.append, (1,))
+
+    path = tmp_path / "evil.npz"
+    np.savez(path, mean_kl=np.array([Evil()], dtype=object))
+    with pytest.raises(ValueError, match=r"evil.npz: cannot be read as .npz"):
+        bounds.Profile.read(path)
+    assert ran == []
+
+
+def test_missing_file():
+    with pytest.raises(FileNotFoundError):
+        bounds.Profile.read("nowhere.csv")

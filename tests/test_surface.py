@@ -1,0 +1,148 @@
+"""Figures, tables, the public names, and that importing stays light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import image
+
+import bounds
+from bounds.surface import plots
+from bounds.surface.figures import FIGURES, comparison_data, scaling_data
+
+ROOT = Path(__file__).parents[1]
+
+
+# --- figures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_the_figures_in_the_repository_are_the_ones_that_the_code_draws(name, tmp_path):
+    bounds.figures.write([name], tmp_path)
+    kept, drawn = (pd.read_csv(folder / f"{name}.csv") for folder in (ROOT / "figures", tmp_path))
+    pd.testing.assert_frame_equal(kept, drawn, rtol=1e-9)
+    for suffix in (".png", ".pdf"):
+        assert (ROOT / "figures" / f"{name}{suffix}").stat().st_size > 5000
+    pixels = image.imread(tmp_path / f"{name}.png")
+    assert pixels.std() > 0.05  # something is drawn
+
+
+def test_comparison_holds_every_rule_at_both_inputs():
+    frame = comparison_data().set_index(["inputs", "rule"])["value"]
+    assert len(frame) == 2 * len(bounds.RULES)
+    assert frame["KL only", "classical"] == pytest.approx(1677.312)
+    assert frame["KL and TV", "mixed_tv"] == pytest.approx(4.096)
+    assert frame["KL and TV", "trajectory_kl"] == pytest.approx(0.01)
+
+
+def test_scaling_slopes():
+    frame = scaling_data()
+    assert (frame["T"].min(), frame["T"].max()) == (16, 10**6)
+    slope = frame[frame["T"] == 4096].set_index("rule")["slope"]
+    assert slope["classical"] == pytest.approx(2.0, abs=0.01)
+    assert slope["pinsker_marginal_kl"] == pytest.approx(1.5, abs=0.01)
+    assert slope["trajectory_kl"] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_what_is_drawn_is_the_data():
+    frame = comparison_data()
+    ax = plots.plot_comparison(frame)
+    assert sorted(p.get_width() for p in ax.patches) == pytest.approx(sorted(frame["value"]))
+    table = bounds.unified(T=4096, delta=1e-4)
+    bars = bounds.plot_bounds(table)
+    assert sorted(p.get_width() for p in bars.patches) == [b.value for b in table.sorted()]
+    again = bounds.plot_bounds(table, ax=bars)
+    assert again is bars
+    figure = bounds.figures.draw("scaling")
+    lines = {line.get_label().split()[0]: line for line in figure.axes[0].get_lines() if "T^" in line.get_label()}
+    assert set(lines) == {r.name for r in bounds.RULES}
+    part = scaling_data().query("rule == 'coupling'")
+    np.testing.assert_allclose(lines["coupling"].get_ydata(), part["value"])
+
+
+# --- tables ------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_read_at_a_glance():
+    table = bounds.unified(T=4096, delta=1e-4, epsilon=5e-3, kl_seq=0.01, tv_seq=0.05)
+    lines = [line.split() for line in str(table).splitlines()]
+    names = [line[0] for line in lines if line and line[0] in {r.name for r in bounds.RULES}]
+    assert names == [b.name for b in table.sorted()]
+    winner = next(line for line in lines if line[:1] == ["trajectory_kl"])
+    assert "B*" in winner
+    assert "vacuous" not in winner
+    assert "vacuous," in next(line for line in lines if line[:1] == ["mixed_tv"])
+    html = table._repr_html_()
+    assert html.count("<tr") == 1 + len(table.bounds)
+    assert "Assumed: absolutely_continuous = True" in html
+
+
+def test_frame_and_json_agree():
+    table = bounds.unified(T=64, delta=1e-3, mean_length=20)
+    frame = table.to_frame().set_index("name")["value"].to_dict()
+    assert frame == {b["name"]: b["value"] for b in json.loads(table.to_json())["bounds"]}
+    inputs = {i["name"]: i for i in table["trajectory_kl"].to_dict()["inputs"]}
+    assert inputs["kl_seq"]["how"] == "delta mean_length"
+    assert inputs["kl_seq"]["used"] == ["mean_length", "delta"]
+
+
+def test_tables_answer_for_what_is_not_in_them():
+    table = bounds.unified(T=64, kl_seq=0.1)
+    assert "coupling" not in table
+    with pytest.raises(KeyError, match="rule 'coupling' was not evaluated: needs epsilon"):
+        table["coupling"]
+    with pytest.raises(KeyError, match="unknown rule 'nothing'"):
+        table["nothing"]
+    assert table.best_published is None
+    assert json.loads(table.to_json())["b_star_published"] is None
+
+
+def test_markup_in_names_is_text():
+    traces = bounds.TraceSet.from_records(
+        [
+            {"prompt_id": "a", "rollout_logprobs": [-1.0], "train_logprobs": [-1.1], "weight_version": v}
+            for v in ("[b]", "<i>")
+        ],
+        horizon=4,
+    )
+    result = bounds.certify(traces)
+    assert "[b]" in str(result)
+    assert "&lt;i&gt;" in result.to_html()
+
+
+# --- names and imports -------------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_there_and_listed():
+    assert set(bounds.__all__) == set(bounds._HOMES)
+    assert dir(bounds) == sorted(bounds.__all__)
+    for name in bounds.__all__:
+        assert getattr(bounds, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        bounds.nothing  # noqa: B018
+
+
+def test_importing_is_light():
+    """`import bounds` loads none of the heavy libraries, and a bound needs none of them either."""
+    heavy = ["scipy", "sympy", "mpmath", "matplotlib", "pandas", "pyarrow", "msgspec", "rich", "torch", "ray", "numba"]
+    code = (
+        "import sys, bounds; bounds.unified(T=4096, delta=1e-4).to_json();"
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_public_callable_is_documented():
+    for name in bounds.__all__:
+        assert (getattr(bounds, name).__doc__ or "").strip(), name
+
+
+def test_nothing_in_the_package_needs_files_outside_it():
+    for path in (ROOT / "bounds").rglob("*.py"):
+        assert "shared/" not in path.read_text(), path
