@@ -93,8 +93,8 @@ def constant_ratio(traces: TraceSet) -> bool:
 def _constant(traces: TraceSet, moments: ResponseMoments) -> str:
     if constant_ratio(traces):
         return (
-            f"log theta - log roll is {traces.log_ratio[0]:.4g} on every token: rollout log-probs were taken after top-p, top-k "
-            "or temperature, or are scaled"
+            f"log theta - log roll is {traces.log_ratio[0]:.4g} on every token: rollout log-probs were taken after "
+            "top-p, top-k or temperature, or are scaled"
         )
     return ""
 

@@ -60,6 +60,11 @@ class TraceSet:
         """Log theta - log roll of each policy token [tokens]."""
         return self.train - self.rollout
 
+    def locate(self, token: int) -> tuple[str, int]:
+        """Where a token stands in the log: its record, and its position there."""
+        response = int(np.searchsorted(self.starts, token, side="right")) - 1
+        return self.where[response], int(self.position[token])
+
     @property
     def order(self) -> IntArray:
         """0-based number of each policy token within its response [tokens]."""

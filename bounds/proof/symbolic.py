@@ -1,69 +1,21 @@
-"""Every published rule and every step of its derivation, restated and checked in SymPy.
+"""Every rule restated in SymPy as it is printed, and the identities that its derivation rests on.
 
-A :class:`Check` has constants with their right values as defaults, and ``wrong``: values that must make it
-fail. The tests run each check both ways, so none of them is a check that cannot fail.
+Each function returns whether its statement (the first line of its docstring) holds. Its keyword is a
+constant with the right value as default; :mod:`bounds.proof.registry` knows a value that must break it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import sympy as sp
 
-from bounds._rounding import exact, round_up
-from bounds.proof.exact import Problem, random_problem
-from bounds.theory.profile import FILLS, Profile
-from bounds.theory.terms import capped_sum, sqrt_sum
-from bounds.theory.unified import RULES, unified
-
-SYMBOLIC, EXACT, NUMERIC = "symbolic", "exact", "numeric"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One statement, how it is checked, the rules that rest on it, and constants that must break it."""
-
-    name: str
-    statement: str
-    how: str
-    rules: tuple[str, ...]
-    run: Callable[..., bool]
-    wrong: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """What a check said."""
-
-    name: str
-    statement: str
-    how: str
-    rules: tuple[str, ...]
-    passed: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {**asdict(self), "rules": list(self.rules)}
-
-
-def verify(checks: Iterable[Check] | None = None) -> list[CheckResult]:
-    """Run all checks (or some); see ``trm-bounds verify``.
-
-    Returns
-    -------
-    list of CheckResult
-        In the order of the derivation; ``how`` is "symbolic" (an identity in SymPy), "exact" (rational
-        arithmetic on enumerated instances) or "numeric" (against 40 digits).
-    """
-    return [
-        CheckResult(c.name, c.statement, c.how, c.rules, bool(c.run())) for c in (CHECKS if checks is None else checks)
-    ]
-
+from bounds.theory.profile import Profile
+from bounds.theory.terms import sqrt_sum
+from bounds.theory.unified import rule
 
 # --- the rules, restated -----------------------------------------------------------------------------------
 
@@ -109,9 +61,8 @@ _INPUTS = [  # T, delta, epsilon, D, tv_seq: uncapped, capped, mixed, single tok
 ]
 
 
-def _restated(name: str, factor: Fraction = Fraction(1)) -> bool:
+def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
     """0 <= rule - restatement <= 1e-12 restatement, at 40 digits, at the exact values of the float inputs."""
-    rule = next(r for r in RULES if r.name == name)
     for T, *texts in _INPUTS:
         delta, epsilon, kl_seq, tv_seq = (float(Fraction(x)) for x in texts)
         profile = Profile(T=T, delta=delta, epsilon=epsilon, kl_seq=kl_seq, tv_seq=tv_seq)
@@ -124,7 +75,7 @@ def _restated(name: str, factor: Fraction = Fraction(1)) -> bool:
         by_tv = name in ("linear", "trajectory_tv")  # their sum is filled from epsilon alone
         symbols[_dbar] = symbols[_eps] if by_tv else sp.Min(symbols[_eps], sp.sqrt(symbols[_delta] / 2))
         truth = (sp.Rational(factor) * RESTATED[name]).subs(_T, T).subs(symbols).doit().evalf(40)
-        value = sp.Rational(Fraction(rule.value(profile)))
+        value = sp.Rational(Fraction(rule(name).value(profile)))
         if not (value >= truth and value <= truth * (1 + sp.Rational(1, 10**12))):
             return False
     return True
@@ -170,7 +121,7 @@ class _SymbolicTree:
         return sum((self.theta[(*c, v)] - self.roll[(*c, v)]) * self.action_value((*c, v)) for v in self.tokens)
 
 
-def _telescoping(sign: int = -1) -> bool:
+def telescoping(sign: int = -1) -> bool:
     """P - 1 - S = sum_t (rho_t - 1)(P_{t-1} - 1), as polynomials."""
     for length in range(1, 6):
         rho = sp.symbols(f"rho1:{length + 1}")
@@ -181,7 +132,7 @@ def _telescoping(sign: int = -1) -> bool:
     return True
 
 
-def _performance_difference(contexts: str = "theta") -> bool:
+def performance_difference(contexts: str = "theta") -> bool:
     """J(theta) - J(roll) = sum_t E_theta[g_t(c_t)], on a symbolic tree."""
     tree = _SymbolicTree(2, 3)
     change = sum(tree.reward[y] * (tree.mass(tree.theta, y) - tree.mass(tree.roll, y)) for y in tree.responses)
@@ -190,7 +141,7 @@ def _performance_difference(contexts: str = "theta") -> bool:
     return bool(sp.expand(change - steps) == 0)
 
 
-def _surrogate_form(baseline: int = 1) -> bool:
+def surrogate_form(baseline: int = 1) -> bool:
     """L' = E_roll[R sum_t (rho_t - 1)] = sum_t E_roll[g_t(c_t)], on a symbolic tree."""
     tree = _SymbolicTree(2, 3)
 
@@ -210,7 +161,7 @@ def _log_ratio(numerator: Any, denominator: Any) -> Any:
     return sp.expand_log(sp.log(numerator), force=True) - sp.expand_log(sp.log(denominator), force=True)
 
 
-def _chain_rule(contexts: str = "roll") -> bool:
+def chain_rule(contexts: str = "roll") -> bool:
     """KL(P_roll||P_theta) = sum_t E_roll KL(c_t), on a symbolic tree."""
     tree = _SymbolicTree(2, 2)
     whole = sum(
@@ -230,7 +181,7 @@ def _k3(z: Any, constant: Any = 1) -> Any:
     return z - constant - sp.expand_log(sp.log(z), force=True)
 
 
-def _identity(sign: int = -1) -> bool:
+def identity(sign: int = -1) -> bool:
     """W = P - 1 - S = k3(P) - Phi, on positive symbols."""
     for length in range(1, 5):
         rho = sp.symbols(f"rho1:{length + 1}", positive=True)
@@ -240,14 +191,14 @@ def _identity(sign: int = -1) -> bool:
     return True
 
 
-def _k3_convex(constant: int = 1) -> bool:
+def k3_convex(constant: int = 1) -> bool:
     """k3(1) = k3'(1) = 0 and k3'' = 1/z^2 > 0, so k3 >= 0."""
     z = sp.Symbol("z", positive=True)
     f = _k3(z, constant)
     return bool(f.subs(z, 1) == 0 and sp.diff(f, z).subs(z, 1) == 0 and sp.diff(f, z, 2).is_positive)
 
 
-def _expected_k3(constant: int = 1) -> bool:
+def expected_k3(constant: int = 1) -> bool:
     """E_roll k3(rho) = KL(roll||theta) for rows that sum to 1, on symbols."""
     p = [*sp.symbols("p1 p2", positive=True)]
     q = [*sp.symbols("q1 q2", positive=True)]
@@ -258,7 +209,7 @@ def _expected_k3(constant: int = 1) -> bool:
     return bool(sp.expand(k3 - kl) == 0)
 
 
-def _pinsker(coefficient: int = 2) -> bool:
+def pinsker(coefficient: int = 2) -> bool:
     """d/dq [kl(p||q) - 2 (p-q)^2] = (q-p) (1-2q)^2 / (q (1-q)): least, and 0, at q = p; for two outcomes."""
     p, q = sp.symbols("p q", positive=True)
     gap = p * sp.log(p / q) + (1 - p) * sp.log((1 - p) / (1 - q)) - coefficient * (p - q) ** 2
@@ -266,27 +217,13 @@ def _pinsker(coefficient: int = 2) -> bool:
     return bool(sp.simplify(sp.diff(gap, q) - slope) == 0 and sp.simplify(gap.subs(q, p)) == 0)
 
 
-def _two_outcomes(scale: float = 1.0) -> bool:
-    """KL of a row >= KL of the event where roll exceeds theta, whose TV is that of the row (log-sum)."""
-    rng = np.random.default_rng(1)
-    for _ in range(300):
-        p, q = rng.dirichlet(np.full(5, 0.5), size=2) * 0.999 + 0.0002
-        event = p > q
-        a, b = float(p[event].sum()), float(q[event].sum())
-        whole = float((p * np.log(p / q)).sum())
-        coarse = a * np.log(a / b) + (1 - a) * np.log((1 - a) / (1 - b))
-        if whole * scale < coarse - 1e-12 or abs((a - b) - float(np.abs(p - q).sum()) / 2) > 1e-12:
-            return False
-    return True
-
-
-def _crossover(factor: int = 2) -> bool:
+def crossover(factor: int = 2) -> bool:
     """(T-t) epsilon = sqrt((T-t) delta/2) at T-t = delta / (2 epsilon^2)."""
     k = sp.Symbol("k", positive=True)
     return bool(sp.solve(sp.Eq((k * _eps) ** 2, k * _delta / 2), k) == [_delta / (factor * _eps**2)])
 
 
-def _reductions(factor: int = 2) -> bool:
+def reductions(factor: int = 2) -> bool:
     """TV forms = KL forms, classical = T(T-1) delta, mixed = 2T sqrt(delta D), at epsilon and TV by Pinsker."""
     by_pinsker = {_eps: sp.sqrt(_delta / factor), _tv: sp.sqrt(_D / 2)}
     mixed = 4 * _T * _root * sp.sqrt(_D / 2)
@@ -300,7 +237,7 @@ def _reductions(factor: int = 2) -> bool:
     return all(sp.simplify(a - b) == 0 for a, b in pairs)
 
 
-def _reversed_sums(shift: int = 0) -> bool:
+def reversed_sums(shift: int = 0) -> bool:
     """adaptive_kl at Dbar = sqrt(delta/2) is PM-KL, adaptive_tv at Dbar = epsilon is coupling (t reversed)."""
     values = {_delta: sp.Rational(1, 7), _eps: sp.Rational(1, 5)}
     pairs = [
@@ -314,7 +251,7 @@ def _reversed_sums(shift: int = 0) -> bool:
     )
 
 
-def _simplified_is_larger(coefficient: Fraction = Fraction(4, 3)) -> bool:
+def simplified_is_larger(coefficient: Fraction = Fraction(4, 3)) -> bool:
     """PM-KL < (4/3) T^1.5 delta strictly, for delta <= 2/T: sqrt(k) is below its integral over [k, k+1]."""
     x = sp.Symbol("x", positive=True)
     integral = sp.integrate(sp.sqrt(x), (x, 0, _T))
@@ -325,199 +262,3 @@ def _simplified_is_larger(coefficient: Fraction = Fraction(4, 3)) -> bool:
     limit = coefficient / 2  # of sum sqrt(k) / T^1.5
     strict = all(sqrt_sum(T - 1)[1] ** 2 < limit**2 * T**3 for T in range(1, 400))
     return bool(symbolic and increasing and strict)
-
-
-def _capped_sums(factor: Fraction = Fraction(1)) -> bool:
-    """The O(1) sums equal the literal ones to 1e-12 and are not below them, at 40 digits."""
-    import mpmath
-
-    rng = np.random.default_rng(2)
-    with mpmath.workdps(40):
-        for _ in range(60):
-            n = int(rng.integers(0, 400))
-            eps, delta = (Fraction(float(10.0 ** rng.uniform(-5, 0.2))) for _ in range(2))
-            for routes in ({"epsilon": eps}, {"delta": delta}, {"epsilon": eps, "delta": delta}):
-                literal = mpmath.mpf(0)
-                for k in range(n + 1):
-                    steps = [mpmath.mpf(1)]
-                    steps += [k * mpmath.mpf(eps.numerator) / eps.denominator] if "epsilon" in routes else []
-                    steps += (
-                        [mpmath.sqrt(k * mpmath.mpf(delta.numerator) / (2 * delta.denominator))]
-                        if "delta" in routes
-                        else []
-                    )
-                    literal += min(steps)
-                value = factor * capped_sum(n, **routes)
-                value_mp = mpmath.mpf(value.numerator) / value.denominator
-                if not literal * (1 - mpmath.mpf(10) ** -35) <= value_mp <= literal * (1 + mpmath.mpf(10) ** -12):
-                    return False
-    return True
-
-
-# --- inequalities on exact instances -----------------------------------------------------------------------
-
-_GRID = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(3, 2), Fraction(3)]
-
-
-def _w_below_u(factor: Fraction = Fraction(1)) -> bool:
-    """W^- <= U^+ on a rational grid of ratios; the step of the proof, (1-U)(1-x) >= 1-U-x, symbolically."""
-    U, x = sp.symbols("U x", nonnegative=True)
-    step = sp.expand((1 - U) * (1 - x) - (1 - U - x)) == U * x
-    for length in range(1, 6):
-        for rho in itertools.product(_GRID, repeat=length):
-            product = Fraction(1)
-            for r in rho:
-                product *= r
-            w_minus = max(Fraction(0), 1 + sum(r - 1 for r in rho) - product)
-            if w_minus > factor * sum(max(Fraction(0), r - 1) for r in rho):
-                return False
-    return bool(step)
-
-
-def _expected_u(factor: Fraction = Fraction(1)) -> bool:
-    """E_roll (rho - 1)^+ = TV where theta << roll, on rational rows."""
-    for problem in _problems(40, horizon=1):
-        p, q = problem.trees[0].roll[0][0], problem.trees[0].theta[0][0]
-        upper = sum(a * max(Fraction(0), b / a - 1) for a, b in zip(p, q, strict=True) if a > 0)
-        if upper != factor * sum(abs(b - a) for a, b in zip(p, q, strict=True)) / 2:
-            return False
-    return True
-
-
-def _advantage_factor(factor: Fraction = Fraction(2)) -> bool:
-    """|sum_v (theta - roll) Q| <= 2 TV for Q in [0, 1]: linear in Q, so checked at the corners."""
-    for problem in _problems(40, horizon=1):
-        change = problem.trees[0].theta[0][0] - problem.trees[0].roll[0][0]
-        tv = sum(abs(c) for c in change) / 2
-        worst = max(
-            abs(sum(c * k for c, k in zip(change, corner, strict=True)))
-            for corner in itertools.product((0, 1), repeat=len(change))
-        )
-        if worst > factor * tv:
-            return False
-    return True
-
-
-def _context_shift(factor: Fraction = Fraction(2)) -> bool:
-    """|E_theta f - E_roll f| <= 2 TV sup|f|: linear in f, so checked at the corners of [-1, 1]."""
-    for problem in _problems(40, horizon=1):
-        change = problem.trees[0].theta[0][0] - problem.trees[0].roll[0][0]
-        tv = sum(abs(c) for c in change) / 2
-        worst = max(
-            abs(sum(c * k for c, k in zip(change, corner, strict=True)))
-            for corner in itertools.product((-1, 1), repeat=len(change))
-        )
-        if worst > factor * tv:
-            return False
-    return True
-
-
-def _fills(factor: Fraction = Fraction(1)) -> bool:
-    """Each gap filling is at least the true value, on enumerated rational problems."""
-    for problem in _problems(40):
-        truth = problem.profile()
-        rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
-        for fill in FILLS:
-            known = [n for n in fill.needs if n != "T"]
-            filled = fill.apply(problem.profile(*known), "published")
-            if filled is None or exact(filled.value) * factor < exact(getattr(truth, fill.target)) * rounding:
-                return False
-    return True
-
-
-def _holds(name: str, factor: Fraction = Fraction(1)) -> bool:
-    """No enumerated rational problem has a worst |Error| above the rule, from all inputs or from few."""
-    rule = next(r for r in RULES if r.name == name)
-    gaps = not rule.assumes
-    for problem in _problems(60, zeros_roll=0.3 if gaps else 0.0):
-        for names in ((), ("delta",), ("epsilon", "kl_seq"), ("delta", "epsilon", "kl_seq", "tv_seq")):
-            table = unified(problem.profile(*names))
-            if name in table and factor * Fraction(min(table[name].value, 1e300)) < problem.worst_error:
-                return False
-    return True
-
-
-def _withdrawn(factor: Fraction = Fraction(1)) -> bool:
-    """With a support gap the rules that assume theta << roll are withdrawn; T = 1, gap 5 % shows why."""
-    gap = Fraction(1, 20) * factor
-    problem = _one_row([Fraction(1), Fraction(0)], [1 - gap, gap])
-    table = unified(problem.profile())
-    coupling_there = unified(T=1, epsilon=round_up(gap))["coupling"].value
-    return problem.worst_error > coupling_there and all((r.name in table) == (not r.assumes) for r in RULES)
-
-
-def _one_row(roll: list[Fraction], theta: list[Fraction]) -> Problem:
-    from bounds.proof.exact import Tree
-
-    rows = [np.array([row], dtype=object) for row in (roll, theta)]
-    return Problem((Tree((rows[0],), (rows[1],)),), (Fraction(1),))
-
-
-def _problems(count: int, horizon: int | None = None, zeros_roll: float = 0.0) -> list[Problem]:
-    """Rational problems, ordinary and adversarial, at fixed seeds."""
-    rng = np.random.default_rng(3)
-    return [
-        random_problem(
-            rng,
-            horizon=horizon or int(rng.integers(1, 5)),
-            vocabulary=int(rng.integers(1, 4)),
-            distance=float(rng.choice([0.05, 0.5, 1.0])),
-            concentration=float(rng.choice([0.1, 1.0])),
-            zeros_roll=zeros_roll,
-            zeros_theta=float(rng.choice([0.0, 0.3])),
-            prompts=int(rng.integers(1, 3)),
-            ends=bool(rng.integers(2)),
-            rational=True,
-        )
-        for _ in range(count)
-    ]
-
-
-_ALL = tuple(r.name for r in RULES)
-_PAPER = tuple(r.name for r in RULES if r.family == "published")
-_KL_ROUTE = tuple(n for n in _PAPER if "kl" in n or "pinsker" in n)
-
-
-def _check(run: Callable[..., bool], how: str, rules: tuple[str, ...], **wrong: Any) -> Check:
-    statement = (run.__doc__ or "").strip().splitlines()[0]
-    return Check(run.__name__.strip("_"), statement, how, rules, run, wrong)
-
-
-def _for_rule(run: Callable[..., bool], name: str, how: str, statement: str, **wrong: Any) -> Check:
-    return Check(f"{run.__name__.strip('_')}:{name}", statement, how, (name,), lambda **c: run(name, **c), wrong)
-
-
-#: In the order of the derivation; the last two groups have one check for each rule.
-CHECKS: tuple[Check, ...] = (
-    _check(_telescoping, SYMBOLIC, _ALL, sign=1),
-    _check(_performance_difference, SYMBOLIC, _PAPER, contexts="roll"),
-    _check(_surrogate_form, SYMBOLIC, _PAPER, baseline=0),
-    _check(_chain_rule, SYMBOLIC, (*_KL_ROUTE, "trajectory_kl"), contexts="theta"),
-    _check(_pinsker, SYMBOLIC, _KL_ROUTE, coefficient=3),
-    _check(_two_outcomes, NUMERIC, _KL_ROUTE, scale=0.5),
-    _check(_advantage_factor, EXACT, _PAPER, factor=Fraction(9, 10)),
-    _check(_context_shift, EXACT, _PAPER, factor=Fraction(19, 10)),
-    _check(_capped_sums, NUMERIC, _PAPER, factor=Fraction(1) - Fraction(1, 10**9)),
-    _check(_simplified_is_larger, SYMBOLIC, ("pinsker_marginal_kl",), coefficient=Fraction(5, 4)),
-    _check(_reductions, SYMBOLIC, _PAPER, factor=3),
-    _check(_reversed_sums, SYMBOLIC, ("adaptive_kl", "adaptive_tv"), shift=1),
-    _check(_crossover, SYMBOLIC, ("adaptive",), factor=3),
-    _check(_identity, SYMBOLIC, ("trajectory_kl",), sign=1),
-    _check(_k3_convex, SYMBOLIC, ("trajectory_kl",), constant=2),
-    _check(_expected_k3, SYMBOLIC, ("trajectory_kl",), constant=2),
-    _check(_w_below_u, EXACT, ("trajectory_tv",), factor=Fraction(9, 10)),
-    _check(_expected_u, EXACT, ("trajectory_tv",), factor=Fraction(2)),
-    _check(_fills, EXACT, _ALL, factor=Fraction(9, 10)),
-    _check(_withdrawn, EXACT, _ALL, factor=Fraction(0)),
-    *(
-        _for_rule(
-            _restated,
-            n,
-            NUMERIC,
-            f"{n} is its printed form, not below and within 1e-12",
-            factor=Fraction(3, 4),
-        )
-        for n in _ALL
-    ),
-    *(_for_rule(_holds, n, EXACT, f"{n} holds on enumerated problems", factor=Fraction(1, 40)) for n in _ALL),
-)

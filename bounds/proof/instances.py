@@ -1,0 +1,164 @@
+"""The inequalities of the derivations, on exact instances: rational arithmetic, or 40 digits where there are roots.
+
+As in :mod:`bounds.proof.symbolic`, each function returns whether its statement holds, and takes a constant.
+"""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import sympy as sp
+
+from bounds._rounding import exact, round_up
+from bounds.proof.exact import Problem, Tree, random_problem
+from bounds.theory.profile import FILLS
+from bounds.theory.terms import capped_sum
+from bounds.theory.unified import RULES, rule, unified
+
+_GRID = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(3, 2), Fraction(3)]
+
+
+def w_below_u(factor: Fraction = Fraction(1)) -> bool:
+    """W^- <= U^+ on a rational grid of ratios; the step of the proof, (1-U)(1-x) >= 1-U-x, symbolically."""
+    U, x = sp.symbols("U x", nonnegative=True)
+    step = sp.expand((1 - U) * (1 - x) - (1 - U - x)) == U * x
+    for length in range(1, 6):
+        for rho in itertools.product(_GRID, repeat=length):
+            product = Fraction(1)
+            for r in rho:
+                product *= r
+            w_minus = max(Fraction(0), 1 + sum(r - 1 for r in rho) - product)
+            if w_minus > factor * sum(max(Fraction(0), r - 1) for r in rho):
+                return False
+    return bool(step)
+
+
+def expected_u(factor: Fraction = Fraction(1)) -> bool:
+    """E_roll (rho - 1)^+ = TV where theta << roll, on rational rows."""
+    for problem in _problems(40, horizon=1):
+        p, q = problem.trees[0].roll[0][0], problem.trees[0].theta[0][0]
+        upper = sum(a * max(Fraction(0), b / a - 1) for a, b in zip(p, q, strict=True) if a > 0)
+        if upper != factor * sum(abs(b - a) for a, b in zip(p, q, strict=True)) / 2:
+            return False
+    return True
+
+
+def advantage_factor(factor: Fraction = Fraction(2)) -> bool:
+    """|sum_v (theta - roll) Q| <= 2 TV for Q in [0, 1]: linear in Q, so checked at the corners."""
+    return _linear_gap_is_within(factor, corners=(0, 1))
+
+
+def context_shift(factor: Fraction = Fraction(2)) -> bool:
+    """|E_theta f - E_roll f| <= 2 TV sup|f|: linear in f, so checked at the corners of [-1, 1]."""
+    return _linear_gap_is_within(factor, corners=(-1, 1))
+
+
+def _linear_gap_is_within(factor: Fraction, corners: tuple[int, int]) -> bool:
+    for problem in _problems(40, horizon=1):
+        change = problem.trees[0].theta[0][0] - problem.trees[0].roll[0][0]
+        tv = sum(abs(c) for c in change) / 2
+        values = (np.array(f) for f in itertools.product(corners, repeat=len(change)))
+        if max(abs((change * f).sum()) for f in values) > factor * tv:
+            return False
+    return True
+
+
+def fills(factor: Fraction = Fraction(1)) -> bool:
+    """Each gap filling is at least the true value, on enumerated rational problems."""
+    for problem in _problems(40):
+        truth = problem.profile()
+        rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
+        for fill in FILLS:
+            known = [n for n in fill.needs if n != "T"]
+            filled = fill.apply(problem.profile(*known), "published")
+            if filled is None or exact(filled.value) * factor < exact(getattr(truth, fill.target)) * rounding:
+                return False
+    return True
+
+
+def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
+    """No enumerated rational problem has a worst |Error| above the rule, from all inputs or from few."""
+    gaps = not rule(name).assumes
+    for problem in _problems(60, zeros_roll=0.3 if gaps else 0.0):
+        for names in ((), ("delta",), ("epsilon", "kl_seq"), ("delta", "epsilon", "kl_seq", "tv_seq")):
+            table = unified(problem.profile(*names))
+            if name in table and factor * Fraction(min(table[name].value, 1e300)) < problem.worst_error:
+                return False
+    return True
+
+
+def withdrawn(factor: Fraction = Fraction(1)) -> bool:
+    """With a support gap the rules that assume theta << roll are withdrawn; T = 1, gap 5 % shows why."""
+    gap = Fraction(1, 20) * factor
+    problem = _one_row([Fraction(1), Fraction(0)], [1 - gap, gap])
+    table = unified(problem.profile())
+    coupling_there = unified(T=1, epsilon=round_up(gap))["coupling"].value
+    return problem.worst_error > coupling_there and all((r.name in table) == (not r.assumes) for r in RULES)
+
+
+def _one_row(roll: list[Fraction], theta: list[Fraction]) -> Problem:
+    rows = [np.array([row], dtype=object) for row in (roll, theta)]
+    return Problem((Tree((rows[0],), (rows[1],)),), (Fraction(1),))
+
+
+def _problems(count: int, horizon: int | None = None, zeros_roll: float = 0.0) -> list[Problem]:
+    """Rational problems, ordinary and adversarial, at fixed seeds."""
+    rng = np.random.default_rng(3)
+    return [
+        random_problem(
+            rng,
+            horizon=horizon or int(rng.integers(1, 5)),
+            vocabulary=int(rng.integers(1, 4)),
+            distance=float(rng.choice([0.05, 0.5, 1.0])),
+            concentration=float(rng.choice([0.1, 1.0])),
+            zeros_roll=zeros_roll,
+            zeros_theta=float(rng.choice([0.0, 0.3])),
+            prompts=int(rng.integers(1, 3)),
+            ends=bool(rng.integers(2)),
+            rational=True,
+        )
+        for _ in range(count)
+    ]
+
+
+def two_outcomes(scale: float = 1.0) -> bool:
+    """KL of a row >= KL of the event where roll exceeds theta, whose TV is that of the row (log-sum)."""
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        p, q = rng.dirichlet(np.full(5, 0.5), size=2) * 0.999 + 0.0002
+        event = p > q
+        a, b = float(p[event].sum()), float(q[event].sum())
+        whole = float((p * np.log(p / q)).sum())
+        coarse = a * np.log(a / b) + (1 - a) * np.log((1 - a) / (1 - b))
+        if whole * scale < coarse - 1e-12 or abs((a - b) - float(np.abs(p - q).sum()) / 2) > 1e-12:
+            return False
+    return True
+
+
+def capped_sums(factor: Fraction = Fraction(1)) -> bool:
+    """The O(1) sums equal the literal ones to 1e-12 and are not below them, at 40 digits."""
+    import mpmath
+
+    rng = np.random.default_rng(2)
+    with mpmath.workdps(40):
+        for _ in range(60):
+            n = int(rng.integers(0, 400))
+            eps, delta = (Fraction(float(10.0 ** rng.uniform(-5, 0.2))) for _ in range(2))
+            for routes in ({"epsilon": eps}, {"delta": delta}, {"epsilon": eps, "delta": delta}):
+                literal = mpmath.mpf(0)
+                for k in range(n + 1):
+                    steps = [mpmath.mpf(1)]
+                    steps += [k * mpmath.mpf(eps.numerator) / eps.denominator] if "epsilon" in routes else []
+                    steps += (
+                        [mpmath.sqrt(k * mpmath.mpf(delta.numerator) / (2 * delta.denominator))]
+                        if "delta" in routes
+                        else []
+                    )
+                    literal += min(steps)
+                value = factor * capped_sum(n, **routes)
+                value_mp = mpmath.mpf(value.numerator) / value.denominator
+                if not literal * (1 - mpmath.mpf(10) ** -35) <= value_mp <= literal * (1 + mpmath.mpf(10) ** -12):
+                    return False
+    return True

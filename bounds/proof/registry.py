@@ -1,0 +1,74 @@
+"""All checks, in the order of the derivation, and running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import Any
+
+from bounds.proof import instances, symbolic
+from bounds.proof.check import EXACT, NUMERIC, SYMBOLIC, Check, CheckResult
+from bounds.theory.unified import RULES
+
+_ALL = tuple(r.name for r in RULES)
+_PAPER = tuple(r.name for r in RULES if r.family == "published")
+_KL_ROUTE = tuple(n for n in _PAPER if "kl" in n or "pinsker" in n)
+
+
+def _check(run: Callable[..., bool], how: str, rules: tuple[str, ...], **wrong: Any) -> Check:
+    statement = (run.__doc__ or "").strip().splitlines()[0]
+    return Check(run.__name__, statement, how, rules, run, wrong)
+
+
+def _for_rule(run: Callable[..., bool], name: str, how: str, statement: str, **wrong: Any) -> Check:
+    return Check(f"{run.__name__}:{name}", statement, how, (name,), lambda **c: run(name, **c), wrong)
+
+
+#: In the order of the derivation; the last two groups have one check for each rule.
+CHECKS: tuple[Check, ...] = (
+    _check(symbolic.telescoping, SYMBOLIC, _ALL, sign=1),
+    _check(symbolic.performance_difference, SYMBOLIC, _PAPER, contexts="roll"),
+    _check(symbolic.surrogate_form, SYMBOLIC, _PAPER, baseline=0),
+    _check(symbolic.chain_rule, SYMBOLIC, (*_KL_ROUTE, "trajectory_kl"), contexts="theta"),
+    _check(symbolic.pinsker, SYMBOLIC, _KL_ROUTE, coefficient=3),
+    _check(instances.two_outcomes, NUMERIC, _KL_ROUTE, scale=0.5),
+    _check(instances.advantage_factor, EXACT, _PAPER, factor=Fraction(9, 10)),
+    _check(instances.context_shift, EXACT, _PAPER, factor=Fraction(19, 10)),
+    _check(instances.capped_sums, NUMERIC, _PAPER, factor=Fraction(1) - Fraction(1, 10**9)),
+    _check(symbolic.simplified_is_larger, SYMBOLIC, ("pinsker_marginal_kl",), coefficient=Fraction(5, 4)),
+    _check(symbolic.reductions, SYMBOLIC, _PAPER, factor=3),
+    _check(symbolic.reversed_sums, SYMBOLIC, ("adaptive_kl", "adaptive_tv"), shift=1),
+    _check(symbolic.crossover, SYMBOLIC, ("adaptive",), factor=3),
+    _check(symbolic.identity, SYMBOLIC, ("trajectory_kl",), sign=1),
+    _check(symbolic.k3_convex, SYMBOLIC, ("trajectory_kl",), constant=2),
+    _check(symbolic.expected_k3, SYMBOLIC, ("trajectory_kl",), constant=2),
+    _check(instances.w_below_u, EXACT, ("trajectory_tv",), factor=Fraction(9, 10)),
+    _check(instances.expected_u, EXACT, ("trajectory_tv",), factor=Fraction(2)),
+    _check(instances.fills, EXACT, _ALL, factor=Fraction(9, 10)),
+    _check(instances.withdrawn, EXACT, _ALL, factor=Fraction(0)),
+    *(
+        _for_rule(
+            symbolic.restated,
+            n,
+            NUMERIC,
+            f"{n} is its printed form, not below and within 1e-12",
+            factor=Fraction(3, 4),
+        )
+        for n in _ALL
+    ),
+    *(_for_rule(instances.holds, n, EXACT, f"{n} holds on enumerated problems", factor=Fraction(1, 40)) for n in _ALL),
+)
+
+
+def verify(checks: Iterable[Check] | None = None) -> list[CheckResult]:
+    """Run all checks (or some); see ``trm-bounds verify``.
+
+    Returns
+    -------
+    list of CheckResult
+        In the order of the derivation; ``how`` is "symbolic" (an identity in SymPy), "exact" (rational
+        arithmetic on enumerated instances) or "numeric" (against 40 digits).
+    """
+    return [
+        CheckResult(c.name, c.statement, c.how, c.rules, bool(c.run())) for c in (CHECKS if checks is None else checks)
+    ]

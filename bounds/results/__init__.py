@@ -1,0 +1,19 @@
+"""What the project answers with: frozen results that show themselves as text, HTML, frame and JSON."""
+
+from bounds.results.bound import Bound, BoundTable, Input, Withheld
+from bounds.results.certificate import Certificate, LengthBucket, MaskReport
+from bounds.results.standing import Assumption, Interval, Standing, weakest
+
+__all__ = [
+    "Assumption",
+    "Bound",
+    "BoundTable",
+    "Certificate",
+    "Input",
+    "Interval",
+    "LengthBucket",
+    "MaskReport",
+    "Standing",
+    "Withheld",
+    "weakest",
+]

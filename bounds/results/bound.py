@@ -1,0 +1,211 @@
+"""One bound on the error of the surrogate, and the table of all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bounds._checks import unknown
+from bounds._show import Row, finite, html_lines, html_table, plain, rich_table, shown
+from bounds.results.standing import Assumption, Standing, assumption_dicts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One number that a bound used: given, or filled from others by a proved inequality."""
+
+    name: str
+    value: float
+    how: str = "given"
+    used: tuple[str, ...] = ()
+    standing: Standing = Standing.PROVED
+
+    def __str__(self) -> str:
+        return f"{self.name} = {shown(self.value)}" + ("" if self.how == "given" else f" [{self.how}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says."""
+
+    name: str
+    title: str
+    value: float
+    family: str
+    source: str
+    standing: Standing
+    assumes: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    vacuous: bool
+    optimistic: bool = False
+
+    def rests_on(self, names: Container[str]) -> bool:
+        """Whether one of these fields was used, directly or to fill a gap."""
+        return any(name in names for i in self.inputs for name in (i.name, *i.used))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; an infinite value is null and vacuous."""
+        return {
+            "name": self.name,
+            "value": finite(self.value),
+            "family": self.family,
+            "source": self.source,
+            "standing": self.standing.label,
+            "assumes": list(self.assumes),
+            "inputs": [
+                {
+                    "name": i.name,
+                    "value": finite(i.value),
+                    "how": i.how,
+                    "used": list(i.used),
+                    "standing": i.standing.label,
+                }
+                for i in self.inputs
+            ],
+            "vacuous": self.vacuous,
+            "optimistic": self.optimistic,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A rule that was not evaluated, and why."""
+
+    name: str
+    family: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTable:
+    """Every rule evaluated on one profile. Index by rule name; ``best`` is the smallest bound."""
+
+    bounds: tuple[Bound, ...]
+    withheld: tuple[Withheld, ...]
+    profile: Mapping[str, Any]
+    assumptions: tuple[Assumption, ...]
+    reward_spread: float = 1.0
+    published_b_star: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def __getitem__(self, name: str) -> Bound:
+        for bound in self.bounds:
+            if bound.name == name:
+                return bound
+        for rule in self.withheld:
+            if rule.name == name:
+                raise KeyError(f"rule {name!r} was not evaluated: {rule.reason}")
+        raise KeyError(unknown("rule", name, [b.name for b in self.bounds]))
+
+    def __contains__(self, name: object) -> bool:
+        return any(bound.name == name for bound in self.bounds)
+
+    @property
+    def best(self) -> Bound | None:
+        """B* overall: the smallest bound, published or not (None when no rule could be evaluated)."""
+        return min(self.bounds, key=lambda b: b.value, default=None)
+
+    @property
+    def best_published(self) -> Bound | None:
+        """B* of the paper: the smallest of its six families (2512.23075v4 thm:unified)."""
+        six = (b for b in self.bounds if b.name in self.published_b_star)
+        return min(six, key=lambda b: b.value, default=None)
+
+    def sorted(self) -> tuple[Bound, ...]:
+        """The bounds, smallest first."""
+        return tuple(sorted(self.bounds, key=lambda b: b.value))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each rule, smallest bound first."""
+        import pandas as pd
+
+        rows = [
+            {
+                "name": b.name,
+                "value": b.value,
+                "family": b.family,
+                "standing": b.standing.label,
+                "vacuous": b.vacuous,
+                "assumes": ", ".join(b.assumes),
+                "inputs": "; ".join(map(str, b.inputs)),
+                "source": b.source,
+            }
+            for b in self.sorted()
+        ]
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, keys as ``trm-bounds bstar --json`` prints them."""
+        return {
+            "profile": dict(self.profile),
+            "bounds": [b.to_dict() for b in self.bounds],
+            "b_star": named_value(self.best),
+            "b_star_published": named_value(self.best_published),
+            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
+            "assumptions": assumption_dicts(self.assumptions),
+        }
+
+    def to_json(self) -> str:
+        """One JSON object; full precision."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        if self.best is None:
+            return "No rule applies to what is known about the two policies."
+        text = f"|J(theta) - J(roll) - L'| <= {shown(self.best.value)} by {self.best.name}"
+        if self.best_published is not None:
+            text += f"; the published B* is {shown(self.best_published.value)} by {self.best_published.name}"
+        return text + (". Every bound is vacuous." if self.best.vacuous else ".")
+
+    def notes(self) -> list[str]:
+        """The lines under the table: assumptions, then what was not evaluated."""
+        lines = [f"Assumed: {a}" for a in self.assumptions]
+        return lines + [f"Not evaluated: {w.name}: {w.reason}" for w in self.withheld]
+
+    def cells(
+        self, *, best: Bound | None = None, published: Bound | None = None, digits: int = 7
+    ) -> tuple[list[str], list[Row]]:
+        """Column titles, and for each bound its cells and whether it is the winner."""
+        best, published = best or self.best, published or self.best_published
+        rows: list[Row] = []
+        for b in self.sorted():
+            marks = {
+                "vacuous": b.vacuous,
+                "B*": b is best,
+                "published B*": b is published,
+                "optimistic": b.optimistic,
+            }
+            filled = "; ".join(f"{i.name} = {i.how}" for i in b.inputs if i.how != "given")
+            said = ", ".join(mark for mark, holds in marks.items() if holds)
+            rows.append(([b.name, shown(b.value, digits), b.family, b.standing.label, said, filled], b is best))
+        return ["rule", "|Error| <=", "family", "standing", "", "filled in"], rows
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(
+            rich_table(*self.cells()),
+            Text(self.sentence(), style="bold"),
+            *(Text(line, style="dim") for line in self.notes()),
+        )
+
+    def __str__(self) -> str:
+        return plain(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(*self.cells()) + html_lines([self.sentence()], "b") + html_lines(self.notes(), "small")
+
+
+def named_value(bound: Bound | None) -> dict[str, Any] | None:
+    """Name and value of a winner, as the JSON shows it."""
+    if bound is None:
+        return None
+    extra = {"optimistic": True} if bound.optimistic else {}
+    return {"name": bound.name, "value": finite(bound.value), "standing": bound.standing.label, **extra}

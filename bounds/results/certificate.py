@@ -1,0 +1,214 @@
+"""What a log says about two policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bounds._checks import unknown
+from bounds._show import Row, finite, html_lines, html_table, plain, rich_table, shown
+from bounds.results.bound import Bound, BoundTable, named_value
+from bounds.results.standing import Assumption, Interval, assumption_dicts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Group
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBucket:
+    """Acceptance among responses of ``shortest`` to ``longest`` tokens."""
+
+    shortest: int
+    longest: int
+    responses: int
+    acceptance: float
+
+
+@dataclass(frozen=True, slots=True)
+class MaskReport:
+    """What a sequence mask keeps. ``surrogate_gain`` divides by all responses, as the paper does."""
+
+    rule: str
+    acceptance: float
+    by_length: tuple[LengthBucket, ...]
+    surrogate_gain: float | None
+    surrogate_gain_per_accepted: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "rule": self.rule,
+            "acceptance": self.acceptance,
+            "by_length": [asdict(b) for b in self.by_length],
+            "surrogate_gain": _finite_or_none(self.surrogate_gain),
+            "surrogate_gain_per_accepted": _finite_or_none(self.surrogate_gain_per_accepted),
+        }
+
+    def __str__(self) -> str:
+        buckets = ", ".join(f"{b.acceptance:.1%} of {b.shortest}-{b.longest}" for b in self.by_length)
+        return f"Mask {self.rule} keeps {self.acceptance:.1%} of the responses; by length in tokens: {buckets}"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a log says about two policies: estimates, bounds at them, and what was assumed.
+
+    ``estimates[name]`` is an Interval, or None with the reason in ``reasons``. ``table`` holds the bounds at
+    the point estimates; ``optimistic`` the published rules as if the largest divergence seen were the
+    supremum, which no sample shows.
+    """
+
+    responses: int
+    prompts: int
+    tokens: int
+    horizon: int
+    at_horizon: float
+    confidence: float
+    estimates: Mapping[str, Interval | None]
+    table: BoundTable
+    optimistic: tuple[Bound, ...]
+    best_upper: Bound | None
+    mask: MaskReport | None
+    improvement: Interval | None
+    reasons: Mapping[str, str]
+    warnings: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def best(self) -> Bound | None:
+        """B*: the smallest bound at the point estimates; optimistic maxima never enter it."""
+        return self.table.best
+
+    @property
+    def best_published(self) -> Bound | None:
+        """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
+        six = [b for b in self.optimistic if b.name in self.table.published_b_star]
+        return self.table.best_published or min(six, key=lambda b: b.value, default=None)
+
+    def quantity(self, name: str, *, upper: bool) -> float | None:
+        """A named number as a requirement sees it: B* as it is, an estimate at the far end of its interval.
+
+        Raises
+        ------
+        KeyError
+            For an unknown name, with the likely meant one.
+        """
+        winners = {
+            "b_star": self.best,
+            "b_star_upper": self.best_upper,
+            "b_star_published": self.best_published,
+        }
+        if name in winners:
+            bound = winners[name]
+            return None if bound is None else bound.value
+        if name not in self.estimates:
+            raise KeyError(unknown("quantity", name, [*winners, *self.estimates]))
+        interval = self.estimates[name]
+        return None if interval is None else (interval.high if upper else interval.low)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each estimate."""
+        import pandas as pd
+
+        rows = [{"name": n, **i.to_dict()} for n, i in self.estimates.items() if i is not None]
+        return pd.DataFrame(rows).drop(columns="vacuous", errors="ignore")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, keys as ``trm-bounds certify --json`` prints them."""
+        return {
+            "responses": self.responses,
+            "prompts": self.prompts,
+            "tokens": self.tokens,
+            "horizon": self.horizon,
+            "at_horizon": self.at_horizon,
+            "estimates": {n: None if i is None else i.to_dict() for n, i in self.estimates.items()},
+            "bounds": [b.to_dict() for b in (*self.table.bounds, *self.optimistic)],
+            "b_star": named_value(self.best),
+            "b_star_upper": named_value(self.best_upper),
+            "b_star_published": named_value(self.best_published),
+            "improvement": None if self.improvement is None else self.improvement.to_dict(),
+            "reasons": dict(self.reasons),
+            "mask": None if self.mask is None else self.mask.to_dict(),
+            "warnings": list(self.warnings),
+            "assumptions": assumption_dicts(self.assumptions),
+        }
+
+    def to_json(self) -> str:
+        """One JSON object; full precision."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        if self.best is None:
+            return "No bound applies to this log."
+        text = f"At the estimates, |J(theta) - J(roll) - L'| <= {shown(self.best.value, 3)} ({self.best.name})"
+        if self.best_upper is not None:
+            text += f"; at their upper {100 * self.confidence:.6g}% limits {shown(self.best_upper.value, 3)}"
+        if self.best_published is not None:
+            where = " at the largest divergence seen (optimistic)" if self.best_published.optimistic else ""
+            text += f"; the published B* is {shown(self.best_published.value, 3)}{where}"
+        return text + f". Standing: {self.best.standing.label}."
+
+    def _heading(self) -> str:
+        return (
+            f"{self.responses} responses to {self.prompts} prompts, {self.tokens} policy tokens, horizon "
+            f"{self.horizon} ({self.at_horizon:.1%} of the responses reach it)"
+        )
+
+    def _estimate_cells(self) -> tuple[list[str], list[Row]]:
+        rows: list[Row] = []
+        for name, i in self.estimates.items():
+            if i is None:
+                rows.append(([name, "-", "", "", self.reasons.get(name, "")], False))
+            else:
+                value, low, high = i.texts()
+                how = i.method.split(";")[0]
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
+        return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
+
+    def _bound_cells(self) -> tuple[list[str], list[Row]]:
+        both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
+        return both.cells(best=self.best, published=self.best_published, digits=3)
+
+    def _notes(self) -> list[str]:
+        unit = "prompt" if self.prompts == 1 else "prompts"
+        lines = [f"Intervals: Student's t over {self.prompts} {unit}, asymptotic; estimates, not certificates."]
+        lines += [] if self.mask is None else [str(self.mask)]
+        lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
+        lines += [f"Assumed: {a}" for a in self.assumptions]
+        return lines + [f"Warning: {w}" for w in self.warnings]
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(
+            Text(self._heading()),
+            rich_table(*self._estimate_cells()),
+            rich_table(*self._bound_cells()),
+            Text(self.sentence(), style="bold"),
+            *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self._notes()),
+        )
+
+    def __str__(self) -> str:
+        return plain(self)
+
+    def to_html(self) -> str:
+        """The certificate as an HTML fragment (what a notebook shows)."""
+        return (
+            html_lines([self._heading()], "span")
+            + html_table(*self._estimate_cells())
+            + html_table(*self._bound_cells())
+            + html_lines([self.sentence()], "b")
+            + html_lines(self._notes(), "small")
+        )
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def _finite_or_none(x: float | None) -> float | None:
+    return None if x is None else finite(x)
