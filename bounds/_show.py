@@ -72,7 +72,7 @@ def plain(renderable: object, width: int = 118) -> str:
 
 def html_table(titles: list[str], rows: list[Row]) -> str:
     """A table for a notebook."""
-    head = "".join(f"<th>{html.escape(t)}</th>" for t in titles)
+    head = "".join(f"<th style='text-align:left'>{html.escape(t)}</th>" for t in titles)
     body = "".join(
         f"<tr{' style=font-weight:bold' if winner else ''}>"
         + "".join(

@@ -26,7 +26,7 @@ def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
     for row, b in enumerate(bounds):
         ax.annotate(shown(b.value), (b.value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
     _finish_bars(ax, table.reward_spread)
-    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP})
+    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP}, loc="upper right")
     return ax
 
 
@@ -101,11 +101,11 @@ def _finish_bars(ax: Axes, vacuous_from: float) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _family_legend(ax: Axes, entries: dict[str, str] | dict[str, tuple[str, float]]) -> None:
+def _family_legend(ax: Axes, entries: dict[str, str] | dict[str, tuple[str, float]], loc: str = "lower right") -> None:
     from matplotlib.patches import Patch
 
     patches = []
     for label, look in entries.items():
         colour, alpha = (look, 1.0) if isinstance(look, str) else look
         patches.append(Patch(color=colour, alpha=alpha, label=label))
-    ax.legend(handles=patches, fontsize=8, frameon=False, loc="lower right")
+    ax.legend(handles=patches, fontsize=8, frameon=False, loc=loc)

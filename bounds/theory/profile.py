@@ -29,7 +29,7 @@ from bounds.theory.terms import pinsker
 PUBLISHED, SHARP = "published", "sharp"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Profile:
     r"""What is known about a rollout policy and a training policy.
 
@@ -149,6 +149,13 @@ class Profile:
     def known(self) -> dict[str, object]:
         """The fields that were given, by name."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+    def __repr__(self) -> str:
+        fields_ = (
+            f"{name}=array[{value.size}]" if isinstance(value, np.ndarray) else f"{name}={value!r}"
+            for name, value in self.known().items()
+        )
+        return f"Profile({', '.join(fields_)})"
 
     def to_dict(self) -> dict[str, object]:
         """The given fields, JSON-ready."""
