@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,9 @@ def above(value: float, limit: float) -> bool:
 def number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
     """One real number in [low, high], as float; NaN is never inside (+inf is, where ``high`` is inf)."""
     domain = "a number" if math.isinf(low) else f"a number in [{low:g}, {high:g}]"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.integer | np.floating):
         refuse(name, domain, repr(value))
-    result = float(value)
+    result = _as_float(value)
     if math.isnan(result) or result < low or above(result, high):
         refuse(name, domain, result)
     return result
@@ -45,7 +45,7 @@ def number(name: str, value: object, low: float = -math.inf, high: float = math.
 def integer(name: str, value: object, low: int, high: int) -> int:
     """One whole number in [low, high]; 4096.0 and NumPy integers are whole numbers, True is not."""
     domain = f"a whole number in [{low}, {high}]"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.number):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.integer | np.floating):
         refuse(name, domain, repr(value))
     if not isinstance(value, Integral) and not float(value).is_integer():
         refuse(name, domain, value)
@@ -58,9 +58,12 @@ def integer(name: str, value: object, low: int, high: int) -> int:
 def array(name: str, value: object, length: int | None, low: float, high: float) -> FloatArray:
     """One read-only float64 array [length] with entries in [low, high]; the first bad entry is named."""
     try:
-        result = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        given = np.asarray(value)
+        result = np.array(given if given.dtype.kind in "biufO" else None, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
         refuse(name, "an array of numbers", repr(value)[:60])
+    if given.dtype.kind not in "biufO":
+        refuse(name, "an array of numbers", f"dtype {given.dtype}")
     if result.ndim != 1 or (length is not None and result.size != length):
         expected = "T" if length is None else f"T={length}"
         raise ValueError(
@@ -73,6 +76,41 @@ def array(name: str, value: object, length: int | None, low: float, high: float)
         refuse(f"{name}[{worst}]", f"a number in [{low:g}, {high:g}]", result[worst])
     result.flags.writeable = False
     return result
+
+
+def reward_range(value: Any) -> tuple[float, float]:
+    """A pair of finite numbers, lowest < highest."""
+    try:
+        low, high = value
+    except (TypeError, ValueError):
+        refuse("reward_range", "a pair (lowest, highest)", repr(value))
+    pair = number("reward_range[0]", low), number("reward_range[1]", high)
+    if not (math.isfinite(pair[0]) and math.isfinite(pair[1]) and pair[0] < pair[1]):
+        refuse("reward_range", "two finite numbers, lowest < highest", pair)
+    return pair
+
+
+def parse_number(text: str) -> float:
+    """A number as people type it (no underscores, as Python would allow).
+
+    Raises
+    ------
+    ValueError
+        "must be a number, got ...".
+    """
+    try:
+        if text.isascii() and "_" not in text:
+            return float(text)
+    except ValueError:
+        pass
+    raise ValueError(f"must be a number, got {text.strip()!r}")
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond the floats
+        return math.inf if value > 0 else -math.inf
 
 
 def confidence_level(value: object) -> float:

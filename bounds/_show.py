@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import math
+import sys
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ def jsonable(value: object) -> object:
 
 
 def shown(x: float, digits: int = 7) -> str:
-    """An upper bound for people: its last digit is rounded up, unless it agrees with ``x`` to 1e-12.
+    """A non-negative upper bound for people: its last digit is rounded up, unless it agrees with ``x`` to 1e-12.
 
     >>> shown(34.946091886), shown(0.4096), shown(1e-9)
     ('34.9461', '0.4096', '1e-09')
@@ -42,8 +43,9 @@ def shown(x: float, digits: int = 7) -> str:
         return f"{x:g}"
     text = f"{x:.{digits}g}"
     if float(text) < x * (1.0 - 1e-12):
-        step = Fraction(10) ** (math.floor(math.log10(abs(x))) - digits + 1)
-        text = f"{float(Fraction(text) + step):.{digits}g}"
+        step = Fraction(10) ** (math.floor(math.log10(x)) - digits + 1)
+        raised = Fraction(text) + step
+        text = f"{float(raised):.{digits}g}" if raised < sys.float_info.max else f"{x:.17g}"
     return text
 
 

@@ -170,13 +170,64 @@ def test_one_context_refutes_a_supremum(example, assume, message):
         bounds.certify(example, assume=assume)
 
 
-def test_an_estimate_that_contradicts_an_assumption_is_left_out_with_a_warning():
-    records = [
-        {"prompt_id": str(k), "rollout_logprobs": [-1.0] * 4, "train_logprobs": [-1.3, -0.7] * 2} for k in range(3)
+def noisy_log(scale, prompts=40):
+    rng = np.random.default_rng(11)
+    d = rng.normal(0, scale, (prompts, 4)) - scale**2 / 2
+    rows = [
+        {"prompt_id": str(k), "rollout_logprobs": [-1.0] * 4, "train_logprobs": (x - 1).tolist()}
+        for k, x in enumerate(d)
     ]
-    result = bounds.certify(bounds.TraceSet.from_records(records, horizon=4), assume={"delta": 1e-3})
-    assert any(w.startswith("kl_seq is left out of the bounds") for w in result.warnings)
+    return bounds.TraceSet.from_records(rows, horizon=4)
+
+
+def test_assumptions_that_the_sampled_tokens_refute():
+    """No exact columns: the sampled token implies a least divergence, and the estimate has a lower limit."""
+    traces = noisy_log(0.05)
+    for assume in ({"delta": 1e-9}, {"epsilon": 1e-4}, {"log_ratio_max": 1e-3}, {"chi2_max": 1e-9}):
+        name = next(iter(assume))
+        with pytest.raises(bounds.TraceError, match=f"the log refutes {name}"):
+            bounds.certify(traces, assume=assume)
+    assert bounds.certify(traces, assume={"delta": 0.05}).best_published.standing is Standing.ASSUMED
+
+
+def test_an_assumption_below_the_lower_limit_of_the_estimate_is_refuted():
+    """p = .5: the sampled token allows delta = 0.02, the estimate of D, about 4 * 0.02, does not allow 0.015."""
+    rows = [
+        {
+            "prompt_id": str(k),
+            "rollout_logprobs": [math.log(0.5)] * 4,
+            "train_logprobs": [math.log(0.6), math.log(0.4)] * 2,
+        }
+        for k in range(30)
+    ]
+    traces = bounds.TraceSet.from_records(rows, horizon=4)
+    assert bounds.certify(traces, assume={"delta": 0.021}).best.value <= 4 * 0.021
+    with pytest.raises(bounds.TraceError, match="the log refutes delta"):
+        bounds.certify(traces, assume={"delta": 0.019})
+
+
+def test_an_estimate_above_an_assumption_by_chance_is_left_out_with_a_warning():
+    """Prompts differ so much that the lower limit stays below: not refuted, but said."""
+    rows = [
+        {"prompt_id": str(k), "rollout_logprobs": [math.log(0.01)] * 4, "train_logprobs": [math.log(0.01) + d] * 4}
+        for k, d in enumerate([0.0, 0.0, 0.45, -0.45])
+    ]
+    traces = bounds.TraceSet.from_records(rows, horizon=4)
+    result = bounds.certify(traces, assume={"delta": 0.04})
+    assert any(
+        w.startswith("kl_seq is left out of the bounds; the log contradicts an assumption") for w in result.warnings
+    )
     assert result.table["trajectory_kl"].standing is Standing.ASSUMED
+
+
+def test_a_signed_mean_below_zero_is_no_negative_divergence():
+    """Under an assumed gap KL is taken from k1, unless it is below k3, which is then noise; limits keep their order."""
+    result = bounds.certify(noisy_log(0.05), assume={"absolutely_continuous": False})
+    assert result.estimates["kl_seq"].value == max(
+        result.estimates["kl_seq_k1"].value, result.estimates["kl_seq_k3"].value
+    )
+    assert result.best_upper.value >= result.best.value > 0.0
+    assert not any("contradicts" in w for w in result.warnings)
 
 
 @pytest.mark.parametrize(
@@ -219,18 +270,59 @@ def test_improvement_is_null_with_the_reason(certificate):
 
 
 def test_mask_report(example, certificate):
-    d = example.log_ratio
-    kept = [(x**2).max() / 2 <= 0.05 and (np.exp(x) - 1 - x).mean() <= 0.001 for x, _, _, _ in responses(example)]
-    assert certificate.mask.acceptance == pytest.approx(np.mean(kept))
-    assert certificate.estimates["acceptance"].value == certificate.mask.acceptance
-    gains = [r * (np.exp(x) - 1).sum() for x, _, r, _ in responses(example)]
-    assert certificate.mask.surrogate_gain == pytest.approx(np.mean(np.where(kept, gains, 0)))
-    assert certificate.mask.surrogate_gain_per_accepted == pytest.approx(np.mean(np.array(gains)[kept]))
-    buckets = certificate.mask.by_length
-    assert sum(b.responses for b in buckets) == len(example)
-    assert sum(b.responses * b.acceptance for b in buckets) == pytest.approx(sum(kept))
-    assert all(a.longest < b.shortest for a, b in itertools.pairwise(buckets))
-    assert d.size == example.rollout.size
+    def keep(d):
+        return (d**2).max() / 2 <= 0.05 and (np.exp(d) - 1 - d).mean() <= 0.001
+
+    def gain(d, r):
+        return r * (np.exp(d) - 1).sum()
+
+    report = certificate.mask
+    kept = [keep(d) for d, _, _, _ in responses(example)]
+    assert report.acceptance.value == pytest.approx(by_prompt(example, lambda d, r, t: keep(d)))
+    assert certificate.estimates["acceptance"] == report.acceptance
+    assert report.surrogate_gain.value == pytest.approx(by_prompt(example, lambda d, r, t: keep(d) * gain(d, r)))
+    accepted = [gain(d, r) for d, _, r, _ in responses(example) if keep(d)]
+    assert report.surrogate_gain_per_accepted.value == pytest.approx(np.mean(accepted))
+    assert sum(b.responses for b in report.by_length) == len(example)
+    assert sum(b.responses * b.acceptance for b in report.by_length) == pytest.approx(sum(kept))
+    assert all(a.longest < b.shortest for a, b in itertools.pairwise(report.by_length))
+    shown = certificate.to_dict()["mask"]
+    assert set(shown["surrogate_gain"]) >= {"value", "low", "high", "standing", "method"}
+    everything = bounds.certify(example, mask="seq_max_k2<=5")
+    assert everything.mask.surrogate_gain.value == everything.estimates["surrogate_gain"].value
+
+
+def test_the_adaptive_bound_on_a_log_by_hand(example, certificate):
+    """4 sum_t Dbar_t min(1, (T-t) eps, sqrt((T-t) delta/2)) with prompt-weighted Dbar_t, at the sample maxima."""
+    dbar = np.zeros(256)
+    weights = 1.0 / np.bincount(example.prompt)[example.prompt] / len(example.prompt_ids)
+    for (_, _, _, tokens), weight in zip(responses(example), weights, strict=True):
+        tv = example.exact["tv"][tokens]
+        dbar[: tv.size] += weight * tv
+    ahead = 256 - np.arange(1, 257)
+    delta, epsilon = example.exact["kl"].max(), example.exact["tv"].max()
+    by_hand = 4 * (dbar * np.minimum(1, np.minimum(ahead * epsilon, np.sqrt(ahead * delta / 2)))).sum()
+    assert next(b for b in certificate.optimistic if b.name == "adaptive").value == pytest.approx(by_hand, rel=1e-10)
+
+
+def test_an_assumed_epsilon_leaves_the_rules_that_need_delta_optimistic(example):
+    result = bounds.certify(example, assume={"epsilon": 0.2})
+    assert result.table["coupling"].standing is Standing.ASSUMED
+    assert {b.name for b in result.optimistic} == {
+        "pinsker_marginal_kl", "pinsker_marginal_tv", "mixed_kl", "adaptive_kl",
+    }  # fmt: skip
+    assert result.best_published.standing is Standing.ASSUMED
+
+
+def test_what_is_not_evaluated_is_listed():
+    rows = [{"prompt_id": k, "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]} for k in "ab"]
+    result = bounds.certify(bounds.TraceSet.from_records(rows), assume={"absolutely_continuous": False})
+    assert {w["name"] for w in result.to_dict()["withheld"]} >= {"coupling", "classical"}
+    assert "Not evaluated (the proof needs theta << roll): classical, coupling" in str(result)
+    assert ("horizon", 1) in [(a.what, a.value) for a in result.assumptions]
+    assert result.estimates["chi2_seq"] is None
+    with pytest.raises(ValueError, match="support_gap above 0 contradicts absolutely_continuous=True"):
+        bounds.certify(bounds.TraceSet.from_records(rows), assume={"support_gap": 0.1, "absolutely_continuous": True})
 
 
 def test_length_bias_is_shown():
@@ -238,10 +330,10 @@ def test_length_bias_is_shown():
     records = [
         {"prompt_id": str(n), "rollout_logprobs": [-1.0] * n, "train_logprobs": [-0.998] * n} for n in (10, 100, 1000)
     ]
-    traces = bounds.TraceSet.from_records(records, horizon=1000)
-    by_product = bounds.certify(traces, mask="seq_sum_k1=0.9_1.1").mask.by_length
+    traces, insist = bounds.TraceSet.from_records(records, horizon=1000), {"absolutely_continuous": True}
+    by_product = bounds.certify(traces, mask="seq_sum_k1=0.9_1.1", assume=insist).mask.by_length
     assert [b.acceptance for b in by_product] == [1.0, 0.0, 0.0]
-    assert bounds.certify(traces, mask="seq_mean_k1=0.9_1.1").mask.acceptance == 1.0
+    assert bounds.certify(traces, mask="seq_mean_k1=0.9_1.1", assume=insist).mask.acceptance.value == 1.0
 
 
 def test_json_keys(certificate):
@@ -311,14 +403,17 @@ def test_clustered_ratio_of_equal_prompts_is_their_mean():
     assert (pooled.low, pooled.high) == pytest.approx((mean.low, mean.high))
 
 
-def test_pooling_responses_would_be_too_narrow():
-    """Responses that repeat their prompt's value: the clustered interval covers, at the nominal rate or above .9."""
+def test_clustered_intervals_cover_where_pooled_ones_would_not():
+    """Eight responses that repeat their prompt's value: coverage is nominal by an exact binomial test."""
     rng = np.random.default_rng(2)
-    covered = 0
+    covered = pooled = 0
     for _ in range(400):
         prompt = np.repeat(np.arange(30), 8)
-        interval = clustered_mean(np.repeat(rng.normal(size=30), 8), prompt, 0.95)
+        values = np.repeat(rng.normal(size=30), 8)
+        interval = clustered_mean(values, prompt, 0.95)
         covered += interval.low <= 0.0 <= interval.high
+        pooled += abs(values.mean()) <= stats.t.ppf(0.975, 239) * stats.sem(values)
+    assert pooled < 300
     assert stats.binomtest(covered, 400, 0.95).pvalue > 1e-3
 
 
@@ -353,3 +448,64 @@ def test_estimates_agree_with_an_enumerated_problem():
     for name, value in truth.items():
         assert result.estimates[name].low <= value <= result.estimates[name].high, name
     assert result.estimates["worst_case_error"].value <= result.estimates["kl_seq_k3"].value
+
+
+@pytest.mark.parametrize("d", [[-701 + 300.7 + 400.3], [300.7], [800.0, 0.0, 0.0], [0.3], [-0.4]])
+def test_one_token_alone_has_no_surrogate_error(d):
+    """W = P - 1 - S is 0 for one token, also where the ratio overflows."""
+    rows = [{"prompt_id": "a", "rollout_logprobs": [-900.0] * len(d), "train_logprobs": [x - 900.0 for x in d]}]
+    result = bounds.certify(bounds.TraceSet.from_records(rows, horizon=4), assume={"absolutely_continuous": True})
+    assert result.estimates["worst_case_error"].value == 0.0
+
+
+def test_the_worst_error_does_not_cancel():
+    d = np.array([-3.3e-10, 1.7e-7])
+    rows = [{"prompt_id": "a", "rollout_logprobs": [-1.0, -1.0], "train_logprobs": (d - 1).tolist()}]
+    traces = bounds.TraceSet.from_records(rows, horizon=4)
+    d = [float(x) for x in traces.log_ratio]
+    import mpmath
+
+    with mpmath.workdps(60):
+        rho = [mpmath.exp(mpmath.mpf(x)) for x in d]
+        truth = float(max(0, 1 + sum(r - 1 for r in rho) - rho[0] * rho[1]))
+    assert bounds.certify(traces).estimates["worst_case_error"].value == pytest.approx(truth, rel=1e-6, abs=1e-30)
+
+
+def test_no_interval_is_upside_down():
+    rng = np.random.default_rng(5)
+    for d in (0.1 + 0.001 * np.arange(30)[:, None], np.where(rng.random((30, 20)) < 0.5, 0.1, -0.1)):
+        rows = [
+            {"prompt_id": str(k), "rollout_logprobs": [-1.0] * x.size, "train_logprobs": (x - 1).tolist()}
+            for k, x in enumerate(d)
+        ]
+        result = bounds.certify(bounds.TraceSet.from_records(rows, horizon=20), assume={"absolutely_continuous": True})
+        for name, interval in result.estimates.items():
+            assert interval is None or interval.low <= interval.value <= interval.high, name
+
+
+def test_worst_errors_and_bounds_are_in_units_of_the_reward():
+    rows = [
+        {"prompt_id": k, "reward": 9.0, "rollout_logprobs": [-1.0, -1.0], "train_logprobs": [-1.2, -0.9]} for k in "ab"
+    ]
+    wide = bounds.certify(bounds.TraceSet.from_records(rows, horizon=4, reward_range=(0, 10)))
+    narrow = bounds.certify(bounds.TraceSet.from_records([{**r, "reward": 0.9} for r in rows], horizon=4))
+    for name in ("worst_case_error", "worst_case_error_with_gap", "reward", "surrogate_gain"):
+        assert wide.estimates[name].value == pytest.approx(10 * narrow.estimates[name].value)
+    assert wide.best.value == pytest.approx(10 * narrow.best.value)
+
+
+def test_a_log_whose_mean_ratio_is_below_one_takes_the_larger_kl_whatever_is_assumed():
+    rng = np.random.default_rng(6)
+    rows = [
+        {
+            "prompt_id": str(k),
+            "rollout_logprobs": [-1.0] * 20,
+            "train_logprobs": (math.log(0.7) - 1 + rng.normal(0, 0.05, 20)).tolist(),
+        }
+        for k in range(60)
+    ]
+    traces = bounds.TraceSet.from_records(rows, horizon=20)
+    for assume in ({}, {"support_gap": 0.0}, {"absolutely_continuous": True}):
+        result = bounds.certify(traces, assume=assume)
+        assert result.estimates["kl_seq"] == result.estimates["kl_seq_k1"]
+        assert any("mean rho = 0.7" in w for w in result.warnings)

@@ -82,3 +82,17 @@ def test_rows_must_be_probabilities(bad):
 def test_shapes_must_agree():
     with pytest.raises(ValueError, match="theta must be an array of the shape of roll"):
         rows.total_variation([0.5, 0.5], [1.0])
+
+
+def test_extremes_do_not_overflow():
+    assert rows.k3(math.inf) == math.inf
+    assert rows.kl_divergence([1 - 1e-310, 1e-310], [0.5, 0.5]) == pytest.approx(math.log(2))
+    assert rows.kl_divergence([1e-10, 1 - 1e-10], [0.9, 0.1]) == pytest.approx(math.log(10), rel=1e-7)
+
+
+@given(st.floats(-50.0, 0.0), st.floats(-50.0, 0.0))
+def test_two_outcomes_have_at_most_the_divergence_of_the_row(log_roll, log_theta):
+    p, q = math.exp(log_roll), math.exp(log_theta)
+    coarse = float(rows.two_outcome_kl(log_roll, log_theta))
+    fine = float(rows.kl_divergence([p, (1 - p) / 3, (1 - p) * 2 / 3], [q, (1 - q) / 2, (1 - q) / 2]))
+    assert coarse <= fine * (1 + 1e-9) + 1e-15

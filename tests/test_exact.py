@@ -131,6 +131,23 @@ def test_identity_w_equals_k3_of_the_product_minus_phi():
             assert phi == pytest.approx(sum(problem.per_position("mean_kl")) - gap, rel=1e-9, abs=1e-14)
 
 
+def test_w_minus_is_below_phi_pathwise_in_rational_arithmetic():
+    """W = k3(P) - Phi, so W^- <= Phi = S - log P, response by response, with log P = sum of logs of ratios."""
+    seen = 0
+    for kind in ("ordinary", "near-deterministic", "far apart"):
+        for problem in problems(kind, 6, rational=True):
+            for tree in problem.trees:
+                for roll, theta, s in zip(tree.roll_mass[-1], tree.theta_mass[-1], tree.score, strict=True):
+                    if roll > 0 and theta > 0:
+                        p = theta / roll
+                        w, phi = p - 1 - s, s + log_low(roll / theta)  # Phi = sum (rho - 1) - log P, a lower value
+                        k3 = p - 1 - log_low(p)  # an upper value
+                        assert max(0, -w) <= phi + Fraction(1, 10**40)
+                        assert abs(w - (k3 - phi)) <= Fraction(1, 10**40)
+                        seen += 1
+    assert seen > 200
+
+
 def test_log_is_a_lower_value():
     import mpmath
 

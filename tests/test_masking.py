@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.theory.masking import STATISTICS, Mask, masked_mean, mean_of_accepted
+from bounds.theory.masking import STATISTICS, Mask
 
 D = np.array([0.1, -0.3, 0.0, 0.002, 0.002, -0.5])
 STARTS = np.array([0, 3, 5, 6])
@@ -64,6 +64,8 @@ def test_every_statistic_parses_and_prints(name):
         ("seq_mean_k1=0.0001_0.001", "must have bounds LOW_HIGH with 0 < LOW < 1 < HIGH"),
         ("seq_max_k2<=-1", "the threshold of seq_max_k2 must be a positive number, got '-1'"),
         ("seq_max_k2<=nan", "must be a positive number"),
+        ("seq_max_k2<=0.5_2", "must be a positive number, got '0.5_2'"),
+        ("seq_mean_k1=0.5_1_5", "must be a positive number"),
         ("seq_max_k2<=x", "must be a positive number"),
         ("seq_maxk2<=0.1", "unknown mask statistic 'seq_maxk2'; did you mean 'seq_max_k2'"),
         ("token_k3<=0.1", "unknown mask statistic 'token_k3'"),
@@ -84,8 +86,16 @@ def test_a_mask_object_is_accepted_by_certify():
 
 
 def test_the_two_denominators():
-    w, keep = np.array([1.11, 0.22, 2.23, 5e-5, 1.35]), np.array([1, 0, 0, 0, 1], dtype=bool)
-    assert masked_mean(w, keep) == pytest.approx(0.492)
-    assert mean_of_accepted(w, keep) == pytest.approx(1.23)
-    assert masked_mean(w, ~keep | True) == pytest.approx(w.mean())
-    assert math.isnan(mean_of_accepted(w, np.zeros(5, dtype=bool)))
+    """The paper divides by all responses; per accepted stands beside it under its own name."""
+    scores = [1.11, 0.22, 2.23, 5e-5, 1.35]  # R S of five responses of one token
+    rows = [
+        {"prompt_id": str(k), "reward": 1.0, "rollout_logprobs": [-3.0], "train_logprobs": [-3.0 + math.log1p(s)]}
+        for k, s in enumerate(scores)
+    ]
+    traces = bounds.TraceSet.from_records(rows, horizon=1)
+    mask = Mask.parse("seq_max_k2<=0.4")  # log(1 + s)^2 / 2 is .28, .02, .69, 0, .36
+    report = bounds.certify(traces, mask=mask, assume={"absolutely_continuous": True}).mask
+    assert report.acceptance.value == pytest.approx(0.8)
+    assert report.surrogate_gain.value == pytest.approx((1.11 + 0.22 + 5e-5 + 1.35) / 5)
+    assert report.surrogate_gain_per_accepted.value == pytest.approx((1.11 + 0.22 + 5e-5 + 1.35) / 4)
+    assert "over all responses (as in the paper)" in str(report)

@@ -124,7 +124,9 @@ def test_unified_refuses_unknown_and_missing_names():
         ({"max_kl": [0.01] * 10}, "delta", 0.01, "max(max_kl)", ("max_kl",)),
         ({"max_tv": [0.01] * 10}, "epsilon", 0.01, "max(max_tv)", ("max_tv",)),
         ({"mean_tv": [0.01] * 10}, "tv_sum", 0.1, "sum(mean_tv)", ("mean_tv",)),
-        ({"max_tv": [0.01, 0.02] * 5}, "tv_sum", 0.15, "sum(max_tv)", ("max_tv",)),
+        ({"max_tv": [0.01, 0.02] * 5}, "tv_sum", 0.15, "sum(mean_tv), mean_tv = max_tv", ("max_tv",)),
+        ({"mean_kl": [0.02] * 10}, "tv_sum", 1.0, "sum(mean_tv), mean_tv = sqrt(mean_kl/2)", ("mean_kl",)),
+        ({"max_kl": [0.01, 0.02] * 5}, "kl_seq", 0.15, "sum(max_kl)", ("max_kl",)),
     ],
 )
 def test_fills_remember_what_came_from_what(known, name, value, how, used):
@@ -234,3 +236,36 @@ def test_a_pickle_in_npz_is_not_run(tmp_path):
 def test_missing_file():
     with pytest.raises(FileNotFoundError):
         bounds.Profile.read("nowhere.csv")
+
+
+def test_reward_ranges_and_gaps_from_files(tmp_path):
+    np.savez(tmp_path / "p.npz", T=3, delta=0.1, reward_range=[0.0, 2.0], support_gap=0.1)
+    profile = bounds.Profile.read(tmp_path / "p.npz")
+    assert profile.reward_range == (0.0, 2.0)
+    assert profile.absolutely_continuous is False  # a declared gap denies it
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"T": 2, "delta": 1, "delta": 2}', "a key stands in it twice"),
+        ('{"T": 2, "delta": 1' + "0" * 400 + "}", None),
+        ("mean_tv\n0.1\n\n0.3\n", r"mean_tv\[1\] must be a number in \[0, 1\], got mean_tv\[1\]=nan"),
+        ("t,mean_tv\n100,0.1\n101,0.2\n", "column t must count the positions"),
+    ],
+)
+def test_files_with_holes_and_doubles(tmp_path, text, message):
+    path = tmp_path / ("p.json" if text.startswith("{") else "p.csv")
+    path.write_text(text)
+    if message is None:
+        assert bounds.Profile.read(path).delta == math.inf
+    else:
+        with pytest.raises(ValueError, match=message):
+            bounds.Profile.read(path)
+
+
+def test_complex_numbers_are_no_numbers(tmp_path):
+    with pytest.raises(ValueError, match="delta must be"):
+        bounds.Profile(T=2, delta=np.complex128(1 + 5j))
+    with pytest.raises(ValueError, match="mean_tv must be an array of numbers"):
+        bounds.Profile(T=2, mean_tv=np.array([0.1j, 0.2]))

@@ -117,3 +117,8 @@ def test_shown_numbers_are_not_below_the_value(x, digits):
     assert Fraction(text) >= Fraction(x) * (1 - Fraction(1, 10**12))
     assert float(text) <= x * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
     assert len(text.split("e")[0].replace(".", "").lstrip("0")) <= digits
+
+
+def test_shown_at_the_end_of_the_floats():
+    for x in (1.7976931348623157e308, 1.7976931e308):
+        assert float(shown(x)) >= x

@@ -138,9 +138,20 @@ def test_mean_tv_is_filled_from_kl_arrays():
     kl = np.array([0.0, 0.02, 3.0])
     table = bounds.unified(T=3, mean_kl=kl, max_kl=np.maximum(kl, 0.5) * 2)
     filled = next(i for i in table["adaptive"].inputs if i.name == "mean_tv")
-    assert filled.how == "smallest of sqrt(kl/2)"
+    assert (filled.how, filled.used) == ("smallest of sqrt(mean_kl/2), sqrt(max_kl/2)", ("mean_kl", "max_kl"))
     same = bounds.unified(T=3, delta=6.0, epsilon=1.0, mean_tv=np.minimum(1.0, np.sqrt(kl / 2)))
     assert table["adaptive"].value == pytest.approx(same["adaptive"].value, rel=1e-12)
+    assert table["trajectory_tv"].value == pytest.approx(1.1, rel=1e-12)  # .0 + .1 + 1
+
+
+def test_arrays_do_not_make_adaptive_worse_than_its_relatives():
+    table = bounds.unified(T=100, delta=0.02, epsilon=0.01, mean_kl=[0.02] * 100)
+    for name in ("pinsker_marginal_kl", "pinsker_marginal_tv", "coupling"):
+        assert table["adaptive"].value <= table[name].value * (1 + 1e-12)
+
+
+def test_a_sharp_rule_wins_ties():
+    assert bounds.unified(T=4, delta=0.0).best.name == "trajectory_kl"
 
 
 # --- relations that theory states --------------------------------------------------------------------------

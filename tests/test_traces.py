@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import bounds
+from bounds.evidence.diagnosis import refuse_shift
 
 
 def record(rollout, train, **more):
@@ -42,14 +43,17 @@ def files(tmp_path, records):
         (record([-1.0], None), "row 1: train_logprobs is missing .the record has: prompt_id, reward, rollout_logprobs"),
         (record([-1.0, -2.0], [-1.0, -2.0], mask=[1]), "row 1: mask has 1 entries"),
         (record([-1.0, -2.0], [-1.0, -2.0], mask=[1, 2]), r"row 1: mask\[1\] must be 0 or 1, got 2"),
-        (record([-0.2, None, -0.4], [-0.2, -0.1, -0.4]), r"row 1: rollout_logprobs\[1\] is nan, which stands for a m"),
-        (record([-0.2, math.nan], [-0.2, -0.1]), r"row 1: rollout_logprobs\[1\] is nan"),
+        (
+            record([-0.2, None, -0.4], [-0.2, -0.1, -0.4]),
+            r"row 1: rollout_logprobs\[1\] is null or NaN, which stands for a m",
+        ),
+        (record([-0.2, math.nan], [-0.2, -0.1]), r"row 1: rollout_logprobs\[1\] is null or NaN"),
         (record([-0.2, -9999.0], [-0.2, -0.1]), r"row 1: rollout_logprobs\[1\] is -9999, which stands for a missing"),
         (record([-0.2, -0.1], [-0.2, -math.inf]), r"row 1: train_logprobs\[1\] is -inf"),
         (record([-0.2, -0.1], [-0.2, 0.03]), r"row 1: train_logprobs\[1\] must be a log-probability .* got 0.03"),
         (record([-0.2], [-0.2], kl=[-0.1]), r"row 1: kl\[0\] must be a number >= 0, got -0.1"),
         (record([-0.2], [-0.2], tv=[1.1]), r"row 1: tv\[0\] must be a number in \[0, 1\], got 1.1"),
-        (record([-0.2], [-0.2], chi2=[math.nan]), r"row 1: chi2\[0\] must be a number >= 0, got nan"),
+        (record([-0.2], [-0.2], chi2=[math.nan]), r"row 1: chi2\[0\] is null or NaN"),
         (
             {**record([-0.2], [-0.2]), "reward": 7.0},
             r"row 1: reward must be a number in \[0, 1\], got 7; .*reward_range",
@@ -77,7 +81,7 @@ def test_files_are_read_and_their_errors_name_the_file(tmp_path, kind):
     np.testing.assert_allclose(traces.log_ratio, [-0.1, 0.1, 0.0] * 2)
     bad = files(tmp_path, [GOOD, record([-1.0, None], [-1.0, -1.0])])[kind]
     where = r"log.jsonl:2: row 1" if kind == 0 else r"log.parquet: row 1"
-    with pytest.raises(bounds.TraceError, match=where + r": rollout_logprobs\[1\] is nan"):
+    with pytest.raises(bounds.TraceError, match=where + r": rollout_logprobs\[1\] is null or NaN"):
         bounds.read_traces(bad)
 
 
@@ -87,9 +91,15 @@ def test_files_are_read_and_their_errors_name_the_file(tmp_path, kind):
         ('{"rollout_logprobs": [-1, "a"], "train_logprobs": [-1, -1]}', r":1: row 0: .*rollout_logprobs\[1\]"),
         ('{"rollout_logprobs": [-1], "train_logprobs": [-1]', ":1: row 0: "),
         ('{"reward": "high", "rollout_logprobs": [-1], "train_logprobs": [-1]}', r":1: row 0: .*reward"),
-        ('{"rollout_logprobs": [-1, NaN], "train_logprobs": [-1, -1]}', r":1: row 0: rollout_logprobs\[1\] is nan"),
+        (
+            '{"rollout_logprobs": [-1, NaN], "train_logprobs": [-1, -1]}',
+            r":1: row 0: rollout_logprobs\[1\] is null or NaN",
+        ),
         ("not json", "no known format"),
-        ("", "no known format"),
+        ("", "the file is empty"),
+        ("[]", "this is a JSON array"),
+        ("\x80", "no known format"),
+        ('{"x": ' + "[" * 100_000, ":1: row 0: "),
         ("{}\n", ":1: row 0: rollout_logprobs is missing"),
     ],
 )
@@ -217,6 +227,8 @@ def test_tool_tokens(mask):
     assert "2 tokens" in warning
     assert "no mask is given" in warning
     assert "row 0, positions 1, 2" in warning
+    swapped = certified(record(tool[1], tool[0]), assume={"absolutely_continuous": True})
+    assert any("train_logprobs is exactly 0 on 2 tokens" in w for w in swapped.warnings)
 
 
 def test_empty_responses_are_left_out_and_counted():
@@ -254,16 +266,45 @@ def test_off_by_one_with_engine_noise(direction, shifted_rows):
         bounds.certify(trace_set(*records, horizon=40))
 
 
-def test_honest_logs_are_not_called_shifted():
-    rng = np.random.default_rng(1)
-    for scale in (0.001, 0.05, 0.5, 2.0):
-        records = []
-        for k in range(200):
-            mu = -rng.exponential(1.5, int(rng.integers(1, 30)))
-            records.append(
-                record(mu.tolist(), np.minimum(mu + rng.normal(0, scale, mu.size), 0.0).tolist(), prompt_id=str(k))
-            )
-        bounds.certify(trace_set(*records, horizon=40))
+def sampled_log(rng, responses, length, spread, noise, certain=0.0):
+    """A log sampled from a Markov policy over 50 tokens, scored by a noisy copy; some rows near-deterministic."""
+    logits = rng.normal(0, spread, (50, 50))
+    logits[np.arange(50), rng.integers(50, size=50)] += certain * (rng.random(50) < 0.8)
+    policies = [
+        z - np.log(np.exp(z).sum(axis=1, keepdims=True)) for z in (logits, logits + rng.normal(0, noise, (50, 50)))
+    ]
+    roll, theta = policies
+    records = []
+    for k in range(responses):
+        state, mu, pi = int(rng.integers(50)), [], []
+        for _ in range(int(rng.integers(1, length))):
+            token = int(rng.choice(50, p=np.exp(roll[state]) / np.exp(roll[state]).sum()))
+            mu.append(float(roll[state, token]))
+            pi.append(float(theta[state, token]))
+            state = token
+        records.append(record(mu, pi, prompt_id=str(k)))
+    return records
+
+
+@pytest.mark.parametrize("certain", [0.0, 8.0, 14.0])
+@pytest.mark.parametrize("noise", [0.01, 0.1, 0.5, 1.5])
+def test_honest_logs_are_not_called_shifted(noise, certain):
+    rng = np.random.default_rng(int(100 * noise + certain))
+    for _ in range(3):
+        refuse_shift(trace_set(*sampled_log(rng, 100, 40, 1.0, noise, certain), horizon=40))
+
+
+def test_one_outlier_before_certain_tokens_is_not_a_shift():
+    refuse_shift(trace_set(record([-1e-5] * 6, [-0.5] + [-1e-5] * 5), record([-0.5] + [-1e-5] * 5, [-1e-5] * 6)))
+
+
+def test_shifts_of_a_few_short_responses_are_noticed():
+    rng = np.random.default_rng(7)
+    records = sampled_log(rng, 200, 14, 1.5, 0.05)
+    for r in records[::10]:
+        r["train_logprobs"] = np.roll(r["train_logprobs"], 1).tolist()
+    with pytest.raises(bounds.TraceError, match="one token later than rollout_logprobs: moving them by one takes"):
+        refuse_shift(trace_set(*records))
 
 
 def test_top_p_is_flagged_as_a_support_gap():
@@ -284,20 +325,31 @@ def test_top_p_is_flagged_as_a_support_gap():
     assert result.estimates["worst_case_error"].value < result.estimates["worst_case_error_with_gap"].value
 
 
-def test_mean_ratio_above_one_is_flagged():
+def test_mean_ratio_above_one_is_refused_unless_the_user_insists():
+    """Its divergences would be wrong: with every d >= 0, (1 - rho)^+ is 0 although theta is not roll."""
     records = [record([-1.0] * 5, [-0.9] * 5, prompt_id=str(k)) for k in range(5)]
-    result = certified(*records)
-    assert any("clearly above 1, which no pair of policies explains" in w for w in result.warnings)
+    with pytest.raises(bounds.TraceError, match="clearly above 1, which no pair of policies explains"):
+        certified(*records)
+    result = certified(*records, assume={"absolutely_continuous": True})
+    assert any("clearly above 1" in w for w in result.warnings)
 
 
-@pytest.mark.parametrize("missing", [None, math.nan, -9999.0, -1e10, -math.inf, math.inf])
+def test_top_p_on_one_prompt_is_seen_from_ratios_that_never_exceed_one():
+    rng = np.random.default_rng(8)
+    d = np.log(rng.uniform(0.9, 1.0, 100))
+    result = bounds.certify(trace_set(record([-1.0] * 100, (d - 1).tolist()), horizon=100))
+    assert any("clearly below 1" in w for w in result.warnings)
+    assert result.optimistic == ()
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, -9999.0, -1000.0, -1e10, -math.inf, math.inf])
 @pytest.mark.parametrize("field", ["rollout_logprobs", "train_logprobs"])
 def test_missing_values_are_errors_or_dropped_and_reported(missing, field):
     bad = {**GOOD, field: [-0.2, missing, -0.4]}
     with pytest.raises(bounds.TraceError, match=rf"row 1: {field}\[1\] is .*missing value.*--drop-missing"):
         trace_set(GOOD, bad)
     masked = {**bad, "mask": [1, 0, 1]}
-    assert len(trace_set(GOOD, masked)) == 2
+    assert len(trace_set(masked, masked)) == 2
     dropped = trace_set(GOOD, bad, on_missing="drop")
     assert len(dropped) == 1
     result = bounds.certify(dropped)
@@ -331,10 +383,10 @@ def test_overflow_is_infinite_not_clamped():
 
 
 def test_beyond_any_exponential():
-    result = certified(record([-800.0, -800.0], [-0.0, -0.0]))
+    result = certified(record([-800.0, -800.0], [-0.0, -0.0]), assume={"absolutely_continuous": True})
     assert result.estimates["kl_seq_k3"].value == math.inf
-    assert result.estimates["worst_case_error"].value == math.inf
-    assert result.best_upper.value == math.inf
+    assert result.estimates["worst_case_error"].value == 0.0  # P = e^1600 is far above 1 + S
+    assert result.best.name == "trajectory_tv"
     json.loads(result.to_json())
 
 
@@ -359,6 +411,133 @@ def test_bfloat16_and_positive_logprobs():
     result = bounds.certify(trace_set(record(quantised.tolist(), mu.tolist()), horizon=100))
     assert any("rollout_logprobs are bfloat16 numbers" in w for w in result.warnings)
     assert not any("train_logprobs are bfloat16" in w for w in result.warnings)
+
+
+def test_padding_with_equal_values_in_both_columns_is_warned_of():
+    """Right padding without a mask: 0.0, or any filler that both columns share; rows of nothing but filler."""
+    for filler in (0.0, -100.0, math.log(1 / 5000)):
+        padded = record([-0.2, -0.3] + [filler] * 9, [-0.25, -0.3] + [filler] * 9)
+        warning = next(w for w in certified(padded, padded).warnings if "bitwise equal" in w)
+        assert "2 responses end in tokens" in warning
+        assert "20 in all" in warning  # the second real token is equal by chance, and counted
+    assert any("bitwise equal, 2 in all" in w for w in certified(GOOD, record([0.0, 0.0], [0.0, 0.0])).warnings)
+    assert not any("bitwise equal" in w for w in certified(GOOD).warnings)
+
+
+def test_samples_that_no_policy_draws_are_warned_of():
+    result = certified(record([-0.5, -100.0], [-0.5, -0.4]), assume={"absolutely_continuous": True})
+    assert any("rollout log-probs below -40" in w and "row 0, position 1" in w for w in result.warnings)
+
+
+def test_a_mask_under_another_name_or_in_some_rows_only_is_refused(tmp_path):
+    with pytest.raises(bounds.TraceError, match="row 0: response_mask is not read; rename it to mask"):
+        trace_set({**GOOD, "response_mask": [1, 1, 0]})
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({**GOOD, "loss_mask": [1, 1, 0]}))
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl:1: row 0: loss_mask is not read"):
+        bounds.read_traces(path)
+    pd.DataFrame([{**GOOD, "token_mask": [1, 1, 0]}]).to_parquet(tmp_path / "log.parquet")
+    with pytest.raises(bounds.TraceError, match="token_mask is not read"):
+        bounds.read_traces(tmp_path / "log.parquet")
+    with pytest.raises(bounds.TraceError, match="row 1: mask is given for some responses and not for others"):
+        trace_set(GOOD, {**GOOD, "mask": [1, 1, 0]})
+    with pytest.raises(bounds.TraceError, match="rollout_logprobs is a masked array"):
+        trace_set({**GOOD, "rollout_logprobs": np.ma.array([-1.0, -0.5, -2.0])})
+
+
+@pytest.mark.parametrize("kind", ["records", "jsonl", "parquet"])
+def test_names_of_trainers_are_pointed_out(tmp_path, kind):
+    verl = {"rollout_log_probs": [-1.0], "old_log_probs": [-1.0], "uid": "a"}
+    with pytest.raises(bounds.TraceError, match=r"is it 'rollout_log_probs'\? Rename it \(the record has: .*uid"):
+        trace_set(verl) if kind == "records" else bounds.read_traces(files(tmp_path, [verl])[kind == "parquet"])
+
+
+def test_exact_columns_that_the_samples_refute():
+    """A kl or tv that is less than the sampled token alone implies, or that disagrees on average."""
+    for column in ("kl", "tv"):
+        with pytest.raises(bounds.TraceError, match=rf"row 0: {column}\[1\] is 0, but the sampled token alone implies"):
+            certified(record([-0.5, -0.5], [-0.5, -0.9], **{column: [0.0, 0.0]}))
+    rng = np.random.default_rng(4)
+    records = sampled_log(rng, 60, 16, 1.0, 0.05)
+    for r in records:
+        r["kl"] = [1.0] * len(r["train_logprobs"])
+    assert any("kl (" in w and "disagree clearly" in w for w in bounds.certify(trace_set(*records)).warnings)
+    assert not any("disagree" in w for w in bounds.certify(bounds.example_traces()).warnings)
+
+
+def test_a_file_given_twice_and_folders(tmp_path):
+    jsonl, parquet = files(tmp_path, [GOOD])
+    with pytest.raises(bounds.TraceError, match="given more than once"):
+        bounds.read_traces([jsonl, tmp_path / "*.jsonl"])
+    assert len(bounds.read_traces(tmp_path, horizon=4)) == 2
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no .jsonl or .parquet file in this folder"):
+        bounds.read_traces(tmp_path / "empty")
+    assert parquet.exists()
+
+
+def test_prompt_ids_of_any_kind():
+    def ids(*values):
+        return trace_set(*({**GOOD, "prompt_id": v} for v in values)).prompt_ids
+
+    assert ids(3, 3.0, "3", np.int64(3)) == ("3",)
+    assert len(ids(math.nan, math.nan, None)) == 3
+    assert len(ids([1, 2], [1, 2], (1, 3))) == 2
+    long = np.arange(3000)
+    assert len(ids(long, np.where(long == 1500, 0, long))) == 2
+    assert ids(2**53 + 1, 2**53) == (str(2**53 + 1), str(2**53))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"rollout_logprobs": [-1.0, 10**400, -1.0]},
+        {"rollout_logprobs": ["-1.0", "-2.0", "-1.0"]},
+        {"rollout_logprobs": [-1.0 + 1j, -1.0, -1.0]},
+        {"rollout_logprobs": np.array(["2020-01-01"] * 3, dtype="datetime64[D]")},
+        {"rollout_logprobs": [[-1.0], [-1.0, -2.0]]},
+        {"tokens": [1, 2]},
+        {"mask": math.nan},
+    ],
+)
+def test_strange_values_are_refused_by_row_and_field(bad):
+    with pytest.raises(bounds.TraceError, match=f"row 0: {next(iter(bad))}"):
+        trace_set({**GOOD, **bad})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bounds.certify("good.jsonl"), "traces must be a TraceSet"),
+        (lambda: bounds.certify(trace_set(GOOD), mask=5), "mask must be a string"),
+        (lambda: bounds.Mask("seq_max_k2<=1"), "criteria must be a tuple of Criterion"),
+        (lambda: bounds.TraceSet.from_records(GOOD), "row 0: a record must be a mapping"),
+        (lambda: bounds.TraceSet.from_frame(None), "frame must be a pandas DataFrame"),
+        (lambda: bounds.plot_bounds(certified(GOOD)), "table must be a BoundTable"),
+    ],
+)
+def test_wrong_kinds_of_arguments(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_damaged_parquet(tmp_path):
+    path = tmp_path / "log.parquet"
+    bounds.example_traces().to_parquet(path)
+    data = bytearray(path.read_bytes())
+    data[1000:1064] = bytes(64)
+    path.write_bytes(data)
+    with pytest.raises(bounds.TraceError, match=r"log.parquet: damaged after row"):
+        bounds.read_traces(path)
+    pd.DataFrame({"rollout_logprobs": [{"a": 1}], "train_logprobs": [[-1.0]]}).to_parquet(path)
+    with pytest.raises(bounds.TraceError, match="row 0: rollout_logprobs must be a list of numbers"):
+        bounds.read_traces(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_log(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert len(bounds.read_traces(path, horizon=4)) == 1
 
 
 def test_identical_policies_prove_nothing():

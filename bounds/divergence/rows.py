@@ -38,8 +38,8 @@ def k3(log_ratio: npt.ArrayLike) -> FloatArray:
     series = np.full_like(inner, _SERIES[0])
     for coefficient in _SERIES[1:]:
         series = series * inner + coefficient
-    with np.errstate(over="ignore"):
-        return np.where(small, inner * inner * series, np.expm1(d) - d)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(small, inner * inner * series, np.where(d == np.inf, np.inf, np.expm1(d) - d))
 
 
 def total_variation(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
@@ -58,11 +58,13 @@ def kl_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
     """
     p, q = _rows(roll, theta)
     on = p > 0.0
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         log_ratio = np.where(on, np.log(np.where(on, q, 1.0)) - np.log(np.where(on, p, 1.0)), 0.0)
     close = on & (np.abs(q - p) < 0.5 * p)
-    log_ratio = np.where(close, np.log1p(np.where(close, (q - p) / np.where(on, p, 1.0), 0.0)), log_ratio)
-    return np.asarray((p * k3(log_ratio)).sum(axis=-1) + np.where(on, 0.0, q).sum(axis=-1))
+    log_ratio = np.where(close, np.log1p(np.where(close, q - p, 0.0) / np.where(on, p, 1.0)), log_ratio)
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = np.where(log_ratio > 1.0, q - p - p * log_ratio, p * k3(np.minimum(log_ratio, 1.0)))
+    return np.asarray(np.where(on, terms, q).sum(axis=-1))
 
 
 def chi2_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
@@ -71,6 +73,18 @@ def chi2_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
     on = p > 0.0
     terms = np.where(on, np.square(q - p) / np.where(on, p, 1.0), np.where(q > 0.0, math.inf, 0.0))
     return np.asarray(terms.sum(axis=-1))
+
+
+def two_outcome_kl(log_roll: npt.ArrayLike, log_theta: npt.ArrayLike) -> FloatArray:
+    """KL of the two outcomes "this token" and "another": a lower value of the KL of the whole row.
+
+    Parameters
+    ----------
+    log_roll, log_theta : arrays of one shape
+        Natural logs of the probabilities of one token under both policies; above 0 counts as 0.
+    """
+    p, q = (np.exp(np.minimum(np.asarray(x, dtype=np.float64), 0.0)) for x in (log_roll, log_theta))
+    return np.asarray(kl_divergence(np.stack([p, 1.0 - p], axis=-1), np.stack([q, 1.0 - q], axis=-1)))
 
 
 def missing_mass(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:

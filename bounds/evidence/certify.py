@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level, unknown
-from bounds.evidence.diagnosis import warnings_for
+from bounds.evidence.diagnosis import least_divergences, warnings_for
 from bounds.evidence.estimates import Estimates, estimate
 from bounds.evidence.mask_report import mask_report
 from bounds.evidence.moments import position_means, response_moments, shortfall
@@ -25,7 +25,7 @@ from bounds.theory.unified import unified
 ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "absolutely_continuous")
 #: Estimates that are fields of a profile.
 _PROFILED = ("kl_seq", "tv_seq", "tv_sum", "chi2_sum", "mean_length")
-_MAX_ARRAY = 10**7  # per-position arrays are not made for a longer horizon
+_MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
 _IMPROVEMENT_REASON = "the interval of J(theta) - J(roll) is not implemented in this version"
 
 
@@ -73,9 +73,13 @@ def certify(
     >>> c.best.name, round(c.best.value, 3), c.best.standing.label
     ('trajectory_kl', 0.072, 'estimated')
     """
+    if not isinstance(traces, TraceSet):
+        raise TypeError(
+            f"traces must be a TraceSet, from bounds.read_traces or TraceSet.from_records, got {traces!r:.60}"
+        )
     confidence = confidence_level(confidence)
     assumed = _assumed(assume or {})
-    chosen = Mask.parse(mask) if isinstance(mask, str) else mask
+    chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
     moments = response_moments(traces)
     warnings = warnings_for(traces, moments)
     _refuse_refuted(traces, assumed)
@@ -83,8 +87,9 @@ def certify(
     intervals = found.intervals
     report = None
     if chosen is not None:
-        report, intervals["acceptance"] = mask_report(traces, moments, chosen, confidence)
-        warnings += _mask_remark(report.rule, report.acceptance)
+        report = mask_report(traces, moments, chosen, confidence)
+        intervals["acceptance"] = report.acceptance
+        warnings += _mask_remark(report.rule, report.acceptance.value)
 
     profiles = _Profiles(traces, found, assumed)
     table = profiles.table()
@@ -103,12 +108,16 @@ def certify(
         improvement=None,
         reasons={
             "improvement": _IMPROVEMENT_REASON,
-            **{n: "the log has no rewards" for n in ("reward", "surrogate_gain") if traces.reward is None},
+            **found.reasons,
         },
         warnings=(*warnings, *filter(None, [found.remark]), *profiles.contradictions),
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in table.assumptions if a.what not in assumed),
+            *(
+                [Assumption("horizon", traces.horizon, "the longest response, since none was given")]
+                * traces.horizon_guessed
+            ),
         ),
     )
 
@@ -130,10 +139,12 @@ class _Profiles:
         if traces.horizon <= _MAX_ARRAY:
             self._means["mean_tv"] = _mean_tv(traces)
         self.contradictions: list[str] = []
+        self.evaluated: set[str] = set()
 
     def table(self) -> BoundTable:
         """Bounds at the point estimates."""
         table, self.contradictions = self._bounds({}, self._means)
+        self.evaluated = {b.name for b in table.bounds}
         return table
 
     def upper_table(self) -> BoundTable:
@@ -142,26 +153,44 @@ class _Profiles:
 
     def optimistic(self) -> tuple[Bound, ...]:
         """Published rules as if the largest divergence that was seen were the supremum; never a guarantee."""
-        if {"delta", "epsilon"} & self._assumed.keys():
+        if "delta" in self._assumed:
             return ()
         exact, k2 = self._traces.exact, np.square(self._traces.log_ratio) / 2.0
         delta = float(exact["kl"].max() if "kl" in exact else k2.max())
         epsilon = float(exact["tv"].max()) if "tv" in exact else min(1.0, math.sqrt(delta / 2.0))
-        maxima = {"delta": delta, "epsilon": epsilon}
+        maxima = {n: v for n, v in (("delta", delta), ("epsilon", epsilon)) if n not in self._assumed}
         bounds = self._bounds(maxima, self._means)[0].bounds
-        return tuple(replace(b, optimistic=True) for b in bounds if b.family == "published" and b.rests_on(maxima))
+        return tuple(
+            replace(b, optimistic=True)
+            for b in bounds
+            if b.family == "published" and b.rests_on(maxima) and b.name not in self.evaluated
+        )
 
     def _bounds(self, extra: Mapping[str, Any], estimated: Mapping[str, Any]) -> tuple[BoundTable, list[str]]:
         """The table, and which estimates were left out since they contradict what was assumed."""
         kept, contradictions = {**self._fixed, **extra}, []
         for name, value in estimated.items():
+            value = np.maximum(value, 0.0)  # k1 may be below 0 by chance, a divergence is not
             try:
                 Profile(**{**kept, name: value})
                 kept[name] = value
             except ValueError as error:
+                if not extra:
+                    self._refuse_if_clear(name, kept)
                 contradictions.append(f"{name} is left out of the bounds; the log contradicts an assumption: {error}")
         standing = dict.fromkeys([*extra, *estimated], Standing.ESTIMATED)
         return unified(Profile(**kept), standing={**standing, **self._assumed}), contradictions
+
+    def _refuse_if_clear(self, name: str, kept: Mapping[str, Any]) -> None:
+        """If even the lower confidence limit contradicts what was assumed, the log refutes it."""
+        interval = self._intervals.get(name)
+        if self._assumed and interval is not None:
+            try:
+                Profile(**{**kept, name: max(interval.low, 0.0)})
+            except ValueError as error:
+                said = ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
+                level = f"at confidence {interval.confidence:g}, by the lower limit of {name}"
+                raise TraceError(f"the log refutes {said} {level}: {error}") from None
 
 
 def _assumed(assume: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,19 +198,25 @@ def _assumed(assume: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ASSUMABLE:
             raise ValueError(unknown("assumption", name, ASSUMABLE))
     Profile(T=1, **assume)  # checks the domains
+    if assume.get("support_gap") and assume.get("absolutely_continuous"):
+        raise ValueError("support_gap above 0 contradicts absolutely_continuous=True")
     return dict(assume)
 
 
 def _refuse_refuted(traces: TraceSet, assumed: Mapping[str, Any]) -> None:
-    """One context with a larger exact divergence refutes an assumed supremum."""
-    for name, column in (("delta", "kl"), ("epsilon", "tv"), ("chi2_max", "chi2")):
-        if name in assumed and column in traces.exact:
-            values = traces.exact[column]
+    """One context where the divergence is larger, for certain, refutes an assumed supremum.
+
+    An exact column says so; without it, the sampled token alone implies a least divergence.
+    """
+    least = least_divergences(traces)
+    for name, column in (("delta", "kl"), ("epsilon", "tv"), ("chi2_max", "chi2"), ("log_ratio_max", "")):
+        if name in assumed:
+            values, how = (traces.exact[column], column + "[{}]") if column in traces.exact else least[name]
             k = int(np.argmax(values))
-            if values[k] > assumed[name] * (1.0 + 1e-9):
+            if values[k] > assumed[name] * (1.0 + 1e-6):
                 where, position = traces.locate(k)
                 raise TraceError(
-                    f"the log refutes {name}={assumed[name]:g}: {where}: {column}[{position}] is {values[k]:.6g}"
+                    f"the log refutes {name}={assumed[name]:g}: {where}: {how.format(position)} is {values[k]:.6g}"
                 )
 
 

@@ -6,12 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bounds._checks import FloatArray, IntArray
+from bounds._checks import FloatArray
+from bounds.divergence.rows import two_outcome_kl
+from bounds.evidence.confidence import clustered_mean
 from bounds.evidence.moments import ResponseMoments
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
 
 _FEW_PROMPTS = 20
+_PADDING_TAIL = 8
+_SHIFT_GAP = 0.01
+_IMPOSSIBLE_SAMPLE = -40.0
+_CLEAR = 0.9999  # confidence at which two estimates of one thing are said to disagree
 _TRUE_ZERO = -1e-3  # a log-prob of exactly 0 is ordinary where the other policy is above this
 
 
@@ -21,57 +27,145 @@ def warnings_for(traces: TraceSet, moments: ResponseMoments) -> list[str]:
     Raises
     ------
     TraceError
-        If the two policies' log-probs are shifted against each other by one token.
+        If the two policies' log-probs are shifted against each other by one token, or an exact column is
+        impossible.
     """
     refuse_shift(traces)
+    refuse_impossible_columns(traces)
     found = (check(traces, moments) for check in _CHECKS)
     return [*traces.notes, *(text for text in found if text)]
 
 
 def refuse_shift(traces: TraceSet) -> None:
-    """Refuse log-probs that are off by one: shifting one policy by a token removes nearly all of |d|."""
-    gap = np.abs(traces.log_ratio)
-    inner = np.ones(gap.size, dtype=np.bool_)
-    inner[traces.starts[1:] - 1] = False  # a response's last token has no successor
-    here = np.flatnonzero(inner)
-    if here.size < 4:
+    """Refuse log-probs that are off by one: there, theta's value at t is roll's at t + 1 (or t - 1), and so before.
+
+    Looked at: tokens with |d| > 0.01 and neighbours on both sides. A token speaks for a shift if both values
+    that would then be of one token agree, to a fifth of |d|. A response is refused if all of at least three
+    agree to a thousandth, or at least five and four in five of them agree; a log if half of at least 20 do.
+    """
+    roll, theta = traces.rollout, traces.train
+    order = traces.order
+    inner = np.flatnonzero((order > 0) & (order < np.repeat(traces.lengths, traces.lengths) - 1))
+    inner = inner[np.abs(traces.log_ratio[inner]) > _SHIFT_GAP]
+    if inner.size < 3:
         return
-    response = np.repeat(np.arange(len(traces)), traces.lengths)[here]
-    count = np.bincount(response, minlength=len(traces)).astype(np.float64)
-    before = _mean_by(response, gap[here], count)
-    for name, shifted in (
-        ("earlier", np.abs(traces.train[here] - traces.rollout[here + 1])),
-        ("later", np.abs(traces.train[here + 1] - traces.rollout[here])),
-    ):
-        after = _mean_by(response, shifted, count)
-        exact = (count >= 4) & (before > 0.05) & (after < 1e-3 * before)
-        rough = (count >= 16) & (before > 0.05) & (after < 0.2 * before)
-        total_before, total_after = float(gap[here].mean()), float(shifted.mean())
-        if (exact | rough).any() or (total_before > 0.05 and total_after < 0.2 * total_before):
-            k = int(np.argmax(exact | rough))
-            raise TraceError(
-                f"{traces.where[k]}: train_logprobs stand one token {name} than rollout_logprobs: moving them by "
-                f"one takes the mean |difference| from {total_before:.3g} to {total_after:.3g} over the log. "
-                "Align them in the export (index t of both must be the same token)"
-            )
+    gap = np.abs(traces.log_ratio[inner])
+    response = np.repeat(np.arange(len(traces)), traces.lengths)[inner]
+    count = np.bincount(response, minlength=len(traces))
+    for name, step in (("earlier", 1), ("later", -1)):
+        after = np.maximum(np.abs(theta[inner] - roll[inner + step]), np.abs(theta[inner - step] - roll[inner]))
+        near = np.bincount(response, weights=after < 0.2 * gap, minlength=len(traces))
+        same = np.bincount(response, weights=after < 1e-3 * gap, minlength=len(traces))
+        shifted = ((count >= 3) & (same == count)) | ((near >= 5) & (near >= 0.8 * count))
+        if shifted.any():
+            k = int(np.argmax(shifted))
+            place, chosen = traces.where[k], response == k
+        elif inner.size >= 20 and near.sum() >= 0.5 * inner.size:
+            place, chosen = "over the whole log", np.ones(inner.size, dtype=np.bool_)
+        else:
+            continue
+        raise TraceError(
+            f"{place}: train_logprobs stand one token {name} than rollout_logprobs: moving them by one takes the "
+            f"mean |difference| from {gap[chosen].mean():.3g} to {after[chosen].mean():.3g}. Align them in the export "
+            "(index t of both must be the same token)"
+        )
 
 
-def _mean_by(group: IntArray, values: FloatArray, count: FloatArray) -> FloatArray:
-    return np.asarray(np.bincount(group, weights=values, minlength=count.size) / np.maximum(count, 1))
+def refuse_impossible_columns(traces: TraceSet) -> None:
+    """Refuse exact columns that the sampled token itself refutes: TV and KL cannot be less than it implies."""
+    least = least_divergences(traces)
+    for name, quantity in (("kl", "delta"), ("tv", "epsilon")):
+        if name in traces.exact:
+            implied = least[quantity][0]
+            too_small = implied > 2.0 * traces.exact[name] + 1e-4
+            if too_small.any():
+                k = int(np.argmax(too_small))
+                where, position = traces.locate(k)
+                raise TraceError(
+                    f"{where}: {name}[{position}] is {traces.exact[name][k]:.3g}, but the sampled token alone implies "
+                    f"at least {implied[k]:.3g}: not these policies, or not KL(roll||theta) in nats"
+                )
+
+
+def least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
+    """What the sampled token v alone implies at each context: lower values [tokens], with how each is named.
+
+    TV >= |theta(v) - roll(v)|, KL >= that of the two outcomes v and not v, and chi2 >= the square of
+    the former over roll(v).
+    """
+    roll, theta = np.exp(np.minimum(traces.rollout, 0.0)), np.exp(np.minimum(traces.train, 0.0))
+    return {
+        "delta": (two_outcome_kl(traces.rollout, traces.train), "the least KL that token {} implies"),
+        "epsilon": (np.abs(theta - roll), "|theta - roll| of token {}"),
+        "chi2_max": (np.square(theta - roll) / np.maximum(roll, 1e-300), "(theta - roll)^2 / roll of token {}"),
+        "log_ratio_max": (np.abs(traces.log_ratio), "|log theta - log roll| of token {}"),
+    }
 
 
 def _suspicious_zeros(traces: TraceSet, moments: ResponseMoments) -> str:
-    fill = (traces.rollout == 0.0) & (traces.train < _TRUE_ZERO)
-    if not fill.any():
+    """Log-probs of exactly 0 in one policy where the other's are not near 0."""
+    remarks = []
+    for name, values, other in (("rollout", traces.rollout, traces.train), ("train", traces.train, traces.rollout)):
+        fill = np.flatnonzero((values == 0.0) & (other < _TRUE_ZERO))
+        if fill.size:
+            where, _ = traces.locate(int(fill[0]))
+            places = [traces.locate(int(k)) for k in fill[:20]]
+            first = ", ".join(str(position) for w, position in places if w == where)
+            remarks.append(f"{name}_logprobs is exactly 0 on {fill.size} tokens (first: {where}, positions {first})")
+    if not remarks:
         return ""
-    row = int(np.searchsorted(traces.starts, np.argmax(fill), side="right")) - 1
-    tokens = slice(traces.starts[row], traces.starts[row + 1])
-    first = traces.position[tokens][fill[tokens]][:5].tolist()
-    unmasked = "" if traces.masked[row] else " and no mask is given"
+    unmasked = "" if traces.masked.any() else ", and no mask is given"
     return (
-        f"rollout_logprobs is exactly 0 on {int(fill.sum())} tokens where train_logprobs is not{unmasked}: tool "
-        f"output, padding or missing values filled with 0? They count as policy tokens here; mask them "
-        f"(first: {traces.where[row]}, positions {', '.join(map(str, first))})"
+        f"{'; '.join(remarks)} where the other policy's is not{unmasked}: tool output, padding or missing values "
+        "filled with 0 (or top-p left one token)? They count as policy tokens here; mask them"
+    )
+
+
+def _equal_tails(traces: TraceSet, moments: ResponseMoments) -> str:
+    """Responses that end in many tokens, or consist of tokens, where both log-probs are bitwise equal."""
+    equal = traces.log_ratio == 0.0
+    if equal.all():
+        return ""
+    last = np.maximum.reduceat(np.where(equal, -1, np.arange(equal.size)), traces.starts[:-1])
+    tail = traces.starts[1:] - 1 - np.maximum(last, traces.starts[:-1] - 1)
+    padded = (tail >= _PADDING_TAIL) | (tail == traces.lengths)
+    if not padded.any():
+        return ""
+    first = traces.where[int(np.argmax(padded))]
+    return (
+        f"{int(padded.sum())} responses end in tokens where both log-probs are bitwise equal, "
+        f"{int(tail[padded].sum())} in all: padding? They count as policy tokens here; mask them (first: {first})"
+    )
+
+
+def _unlikely_samples(traces: TraceSet, moments: ResponseMoments) -> str:
+    """No sampled token has a probability of e^-40."""
+    low = traces.rollout < _IMPOSSIBLE_SAMPLE
+    if not low.any():
+        return ""
+    where, position = traces.locate(int(np.argmax(low)))
+    return (
+        f"{int(low.sum())} sampled tokens have rollout log-probs below {_IMPOSSIBLE_SAMPLE:g}, which are not sampled: "
+        f"fillers? (first: {where}, position {position})"
+    )
+
+
+def _exact_columns(traces: TraceSet, moments: ResponseMoments) -> str:
+    """Whether the exact kl and tv columns agree on average with what the sampled tokens say."""
+    sampled = {"kl": (moments.phi, "k3"), "tv": (moments.deficit, "(1-rho)^+")}
+    remarks = []
+    for name, (values, statistic) in sampled.items():
+        if name in traces.exact:
+            exact = np.add.reduceat(traces.exact[name], traces.starts[:-1])
+            with np.errstate(invalid="ignore"):
+                gap = clustered_mean(exact - values, traces.prompt, _CLEAR)
+            if gap.low > 0.0 or gap.high < 0.0:
+                remarks.append(f"{name} ({exact.mean():.3g} a response) and {statistic} ({values.mean():.3g})")
+    if not remarks:
+        return ""
+    return (
+        f"the logged {' and '.join(remarks)} of the sampled tokens disagree clearly: not the same policies or "
+        "direction, or a support gap"
     )
 
 
@@ -84,16 +178,18 @@ def _identical(traces: TraceSet, moments: ResponseMoments) -> str:
     return ""
 
 
-def constant_ratio(traces: TraceSet) -> bool:
-    """Whether log theta - log roll is the same, and not 0, on every one of at least three tokens."""
+def one_sided_ratio(traces: TraceSet) -> bool:
+    """Whether log theta - log roll is one number, not 0, on all of three or more tokens, or has one sign on 20."""
     d = traces.log_ratio
-    return bool(d.size > 2 and np.ptp(d) < 1e-6 and abs(d[0]) > 1e-6)
+    constant = d.size > 2 and np.ptp(d) < 1e-6 and abs(d[0]) > 1e-6
+    return bool(constant or (d.size >= 20 and (d.max() <= 0.0 or d.min() >= 0.0)))
 
 
 def _constant(traces: TraceSet, moments: ResponseMoments) -> str:
-    if constant_ratio(traces):
+    d = traces.log_ratio
+    if d.size > 2 and np.ptp(d) < 1e-6 and abs(d[0]) > 1e-6:
         return (
-            f"log theta - log roll is {traces.log_ratio[0]:.4g} on every token: rollout log-probs were taken after "
+            f"log theta - log roll is {d[0]:.4g} on every token: rollout log-probs were taken after "
             "top-p, top-k or temperature, or are scaled"
         )
     return ""
@@ -102,7 +198,7 @@ def _constant(traces: TraceSet, moments: ResponseMoments) -> str:
 def _quantised(traces: TraceSet, moments: ResponseMoments) -> str:
     for name, values in (("rollout_logprobs", traces.rollout), ("train_logprobs", traces.train)):
         ordinary = values[(values != 0.0) & np.isfinite(values)]
-        if ordinary.size < 32:
+        if ordinary.size < 32 or (ordinary == np.round(ordinary)).all():
             continue
         bits = ordinary.astype(np.float32)
         if (bits.astype(np.float64) == ordinary).all() and not (bits.view(np.uint32) & 0xFFFF).any():
@@ -137,6 +233,9 @@ def _few_prompts(traces: TraceSet, moments: ResponseMoments) -> str:
 
 _CHECKS: tuple[Callable[[TraceSet, ResponseMoments], str], ...] = (
     _suspicious_zeros,
+    _equal_tails,
+    _unlikely_samples,
+    _exact_columns,
     _identical,
     _constant,
     _quantised,

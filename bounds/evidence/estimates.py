@@ -11,10 +11,13 @@ import numpy as np
 
 from bounds._checks import FloatArray
 from bounds.evidence.confidence import clustered_mean, clustered_ratio
-from bounds.evidence.diagnosis import constant_ratio
+from bounds.evidence.diagnosis import one_sided_ratio
 from bounds.evidence.moments import ResponseMoments
+from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
 from bounds.results import Interval, Standing
+
+_NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Estimates:
     intervals: dict[str, Interval | None]
     support_gap: bool
     remark: str
+    reasons: dict[str, str]  # why something cannot be estimated
 
 
 def estimate(traces: TraceSet, m: ResponseMoments, confidence: float, assumed: Mapping[str, Any]) -> Estimates:
@@ -36,8 +40,11 @@ def estimate(traces: TraceSet, m: ResponseMoments, confidence: float, assumed: M
     def total(values: FloatArray) -> FloatArray:
         return np.asarray(np.add.reduceat(values, traces.starts[:-1]))
 
+    low, high = traces.reading.reward_range
+    spread = high - low
     ratio = clustered_ratio(m.ratio_sum, m.length, traces.prompt, confidence, low=0.0)
-    gap, remark = support_gap(traces, ratio, assumed)
+    at_95 = clustered_ratio(m.ratio_sum, m.length, traces.prompt, 0.95, low=0.0)
+    gap, remark = support_gap(traces, at_95, assumed)
     exact = {name: total(values) for name, values in traces.exact.items()}
     k1_sum = -m.log_product
     with np.errstate(over="ignore"):
@@ -48,8 +55,8 @@ def estimate(traces: TraceSet, m: ResponseMoments, confidence: float, assumed: M
         "kl_seq_k3": mean(m.phi, "k3 of sampled tokens, KL(roll||theta)"),
         "tv_seq": mean(m.sequence_deficit, "(1-P)^+", high=1.0),
         "tv_sum": mean(m.deficit, "sum (1-rho)^+"),
-        "worst_case_error": mean(m.worst_error, "(1+S-P)^+"),
-        "worst_case_error_with_gap": mean(1.0 - m.kept_mass, "1 - min(P, 1+S)"),
+        "worst_case_error": mean(spread * m.worst_error, "(1+S-P)^+"),
+        "worst_case_error_with_gap": mean(spread * (1.0 - m.kept_mass), "1 - min(P, 1+S)", low=-math.inf),
         "surrogate_gain": None,
         "mean_ratio": ratio,
         "mean_kl_token": None,
@@ -63,22 +70,27 @@ def estimate(traces: TraceSet, m: ResponseMoments, confidence: float, assumed: M
         kl_tokens, how = exact["kl"], "exact"
         found["kl_seq"] = mean(exact["kl"], "exact KL(roll||theta) at sampled contexts")
     else:
-        kl_tokens, how = (k1_sum, "k1") if gap else (m.phi, "k3")
+        # under a gap k3 misses the mass off the support; where k1 is below it all the same, that is noise
+        by_k1 = (gap or bool(remark)) and k1_sum.mean() > m.phi.mean()
+        kl_tokens, how = (k1_sum, "k1") if by_k1 else (m.phi, "k3")
         found["kl_seq"] = found[f"kl_seq_{how}"]
     by_token = clustered_ratio(kl_tokens, m.length, traces.prompt, confidence)
-    found["mean_kl_token"] = replace(by_token, method=f"{how}; {by_token.method}")
+    found["mean_kl_token"] = replace(by_token, method=f"{how}, KL(roll||theta); {by_token.method}")
     if "tv" in exact:
         found["tv_sum"] = mean(exact["tv"], "exact TV at sampled contexts")
     if "chi2" in exact:
-        found["chi2_sum"] = mean(exact["chi2"], "exact chi2 at sampled contexts")
+        found["chi2_sum"] = mean(exact["chi2"], "exact chi2(theta||roll) at sampled contexts")
     if traces.old is not None:
         found["kl_seq_engine"] = mean(total(traces.rollout - traces.old), "k1, log roll - log old", low=-math.inf)
         found["kl_seq_staleness"] = mean(total(traces.old - traces.train), "k1, log old - log theta", low=-math.inf)
     if traces.reward is not None:
-        low, high = traces.reading.reward_range
         found["reward"] = mean(traces.reward, "as logged", low=low, high=high)
-        found["surrogate_gain"] = mean(traces.reward * m.score, "R S", low=-math.inf)
-    return Estimates(found, gap, remark)
+        found["surrogate_gain"] = mean(m.surrogate(traces.reward), "R S", low=-math.inf)
+    reasons = {n: "the log has no rewards" for n in ("reward", "surrogate_gain") if traces.reward is None}
+    if gap:
+        found["chi2_seq"] = None
+        reasons["chi2_seq"] = "with a support gap chi2 is infinite, and the sampled ratios do not show it"
+    return Estimates(found, gap, remark, reasons)
 
 
 def _sample_maximum(values: FloatArray, confidence: float) -> Interval:
@@ -89,20 +101,30 @@ def _sample_maximum(values: FloatArray, confidence: float) -> Interval:
 def support_gap(traces: TraceSet, ratio: Interval, assumed: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether theta has mass off roll's support, and what to say of it.
 
-    As assumed; else where mean rho is clearly below 1: further off than its interval is wide (about four
-    standard errors), or the same on every token.
+    As assumed; else where mean rho is clearly below 1: by 1e-4, and further than its 95 % interval is wide
+    (about four standard errors), or because theta is never above roll.
+
+    Raises
+    ------
+    TraceError
+        If mean rho is clearly above 1.01: no pair of policies explains it (unless theta << roll was assumed).
     """
-    if "absolutely_continuous" in assumed or "support_gap" in assumed:
-        return not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap")), ""
-    far = abs(ratio.value - 1.0)
-    if far <= 1e-6 or not (far > ratio.high - ratio.low or constant_ratio(traces)):
-        return False, ""
+    said = "absolutely_continuous" in assumed or "support_gap" in assumed
+    gap = said and (not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap")))
+    far, width = abs(ratio.value - 1.0), ratio.high - ratio.low
+    if far <= _NEAR or not (0.0 < width < far or one_sided_ratio(traces)):
+        return gap, ""
     if ratio.value < 1.0:
-        return True, (
-            f"mean rho = {ratio.value:.6g} is clearly below 1: theta has mass where roll has none (top-p or top-k "
-            "sampling?). Rules that need theta << roll are withdrawn, and KL is taken from k1"
+        remark = (
+            f"mean rho = {ratio.value:.6g} is clearly below 1: theta has mass where roll has none, or is hardly ever "
+            "sampled (top-p or top-k sampling, temperature, logs of another base?)"
         )
-    return False, (
-        f"mean rho = {ratio.value:.6g} is clearly above 1, which no pair of policies explains: the rollout "
-        "log-probs are not those of the sampling law (temperature?), or the tokens differ"
+        withdrawn = ". Rules that need theta << roll are withdrawn, and KL is taken from k1"
+        return (gap, remark) if said else (True, remark + withdrawn)
+    remark = (
+        f"mean rho = {ratio.value:.6g} is clearly above 1, which no pair of policies explains: the rollout log-probs "
+        "are not those of the sampling law (temperature?), or the tokens differ"
     )
+    if ratio.value > 1.01 and not said:
+        raise TraceError(remark + "; every divergence would be wrong")
+    return gap, remark

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from bounds.evidence.confidence import clustered_mean
+from bounds.evidence.confidence import clustered_mean, clustered_ratio
 from bounds.evidence.moments import ResponseMoments
 from bounds.evidence.traces import TraceSet
 from bounds.results import Interval, LengthBucket, MaskReport
-from bounds.theory.masking import Mask, masked_mean, mean_of_accepted
+from bounds.theory.masking import Mask
 
 
-def mask_report(traces: TraceSet, m: ResponseMoments, mask: Mask, confidence: float) -> tuple[MaskReport, Interval]:
+def mask_report(traces: TraceSet, m: ResponseMoments, mask: Mask, confidence: float) -> MaskReport:
     """Acceptance, also by quarters of the length, and the surrogate with both denominators."""
     keep = mask.keep(traces.log_ratio, traces.starts, traces.exact.get("kl"))
     acceptance = clustered_mean(keep.astype(np.float64), traces.prompt, confidence, low=0.0, high=1.0)
@@ -23,12 +23,10 @@ def mask_report(traces: TraceSet, m: ResponseMoments, mask: Mask, confidence: fl
     for k in np.unique(quarter):
         lengths, kept = traces.lengths[quarter == k], keep[quarter == k]
         buckets.append(LengthBucket(int(lengths.min()), int(lengths.max()), lengths.size, float(kept.mean())))
-    gain = None if traces.reward is None else traces.reward * m.score
-    report = MaskReport(
-        rule=str(mask),
-        acceptance=acceptance.value,
-        by_length=tuple(buckets),
-        surrogate_gain=None if gain is None else masked_mean(gain, keep),
-        surrogate_gain_per_accepted=None if gain is None else mean_of_accepted(gain, keep),
-    )
-    return report, replace(acceptance, method=f"{mask}; {acceptance.method}")
+    gains: list[Interval | None] = [None, None]
+    if traces.reward is not None:
+        kept_gain = np.where(keep, m.surrogate(traces.reward), 0.0)
+        gains[0] = clustered_mean(kept_gain, traces.prompt, confidence)
+        if keep.any():
+            gains[1] = clustered_ratio(kept_gain, keep.astype(np.float64), traces.prompt, confidence)
+    return MaskReport(str(mask), replace(acceptance, method=f"{mask}; {acceptance.method}"), tuple(buckets), *gains)

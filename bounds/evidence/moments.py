@@ -30,6 +30,10 @@ class ResponseMoments:
     worst_error: FloatArray  # W^- = (1 + S - P)^+
     kept_mass: FloatArray  # min(P, 1 + S, 1e6): 1 - its mean bounds the worst error under any supports
 
+    def surrogate(self, reward: FloatArray) -> FloatArray:
+        """R S of each response [N]; 0 where R is 0, even if S has overflowed."""
+        return np.asarray(reward * np.where(reward == 0.0, 0.0, self.score))
+
     @property
     def sequence_deficit(self) -> FloatArray:
         """(1 - P)^+; its mean is the sequence total variation under any supports."""
@@ -49,6 +53,7 @@ def response_moments(traces: TraceSet) -> ResponseMoments:
     def total(values: FloatArray) -> FloatArray:
         return np.asarray(np.add.reduceat(values, starts))
 
+    phi = total(k3(d))
     with np.errstate(over="ignore"):
         gain = np.expm1(d)
         score = total(gain)
@@ -58,19 +63,28 @@ def response_moments(traces: TraceSet) -> ResponseMoments:
         length=traces.lengths.astype(np.float64),
         log_product=log_product,
         score=score,
-        phi=total(k3(d)),
+        phi=phi,
         ratio_sum=total(gain + 1.0),
         deficit=total(shortfall(d)),
         max_k2=np.asarray(np.maximum.reduceat(k2(d), starts)),
-        worst_error=_positive_gap(1.0 + score, product),
+        worst_error=_worst_error(phi, log_product, d, traces.starts),
         kept_mass=np.minimum(np.minimum(product, 1.0 + score), _TRUNCATE),
     )
 
 
-def _positive_gap(above: FloatArray, below: FloatArray) -> FloatArray:
-    """(above - below)^+, where both may have overflowed: then inf, which is never below the truth."""
-    both = np.isinf(above) & np.isinf(below)
-    return np.where(both, np.inf, np.maximum(above - np.where(both, 0.0, below), 0.0))
+def _worst_error(phi: FloatArray, log_product: FloatArray, d: FloatArray, starts: IntArray) -> FloatArray:
+    """W^- = (1 + S - P)^+ = (Phi - k3(P))^+: so it does not cancel, and is 0 for one token.
+
+    Where both have overflowed, log(1 + S) <= log P decides, else it is inf, which is never below the truth.
+    """
+    whole = k3(log_product)
+    both = np.isinf(phi) & np.isinf(whole)
+    gap = np.maximum(np.where(both, 0.0, phi) - np.where(both, 0.0, whole), 0.0)
+    for i in np.flatnonzero(both):
+        log_sum = float(np.logaddexp.reduce(d[starts[i] : starts[i + 1]]))  # of sum rho >= 1 + S
+        single = np.count_nonzero(d[starts[i] : starts[i + 1]]) == 1  # then 1 + S = P
+        gap[i] = 0.0 if single or log_sum <= log_product[i] else np.inf
+    return np.asarray(gap)
 
 
 def prompt_weights(prompt: IntArray) -> FloatArray:

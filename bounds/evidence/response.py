@@ -6,16 +6,17 @@ A missing value never counts as zero divergence.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, IntArray, refuse
+from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
 
-#: Log-probs at or below this are fillers for "missing" (-9999.0, -1e10, -inf), not probabilities.
-SENTINEL = -9000.0
+#: Log-probs at or below this are fillers for "missing" (-1000.0, -9999.0, -1e10, -inf), not probabilities.
+SENTINEL = -999.0
 #: How far above 0 a log-prob may lie, by the precision in which it was computed.
 POSITIVE_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-7, "bfloat16": 2.0**-4}
 #: Exact divergences may be this much below 0 (rounding in the trainer); they are lifted to 0.
@@ -58,13 +59,11 @@ class Reading:
     on_missing: str = "error"
 
     def __post_init__(self) -> None:
-        if self.logprob_dtype not in POSITIVE_TOLERANCE:
+        if not isinstance(self.logprob_dtype, str) or self.logprob_dtype not in POSITIVE_TOLERANCE:
             refuse("logprob_dtype", "one of " + ", ".join(POSITIVE_TOLERANCE), self.logprob_dtype)
         if self.on_missing not in ("error", "drop"):
             refuse("on_missing", '"error" or "drop"', repr(self.on_missing))
-        low, high = self.reward_range
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
-            refuse("reward_range", "two finite numbers, lowest < highest", self.reward_range)
+        reward_range(self.reward_range)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,19 +89,25 @@ class Response:
         TraceError
             Naming ``where``, the field and the position.
         """
+        if not isinstance(record, Mapping):
+            raise TypeError(f"{where}: a record must be a mapping of field names to values, got {record!r:.60}")
         columns = {name: _floats(record[name], name, where) for name in _PER_TOKEN if record.get(name) is not None}
         for name in ("rollout_logprobs", "train_logprobs"):
             if name not in columns:
-                present = ", ".join(k for k, v in record.items() if v is not None)
-                raise TraceError(f"{where}: {name} is missing (the record has: {present})")
+                raise TraceError(f"{where}: {_lacks(name, record)}")
+        _refuse_other_masks(record, where)
         size = columns["rollout_logprobs"].size
         for name, values in columns.items():
             if values.size != size:
                 raise TraceError(f"{where}: {name} has {values.size} entries, rollout_logprobs has {size}")
+        tokens = record.get("tokens")
+        if tokens is not None and len(tokens) != size:
+            raise TraceError(f"{where}: tokens has {len(tokens)} entries, rollout_logprobs has {size}")
         mask = _mask(record.get("mask"), size, where)
         position = np.flatnonzero(mask)
         columns = {name: values[position] for name, values in columns.items()}
         missing = _check_logprobs(columns, position, where, reading)
+        missing = missing or _missing_exact(columns, position, where, reading)
         lifted = 0 if missing else _check_exact(columns, position, where)
         return cls(
             where=where,
@@ -117,12 +122,34 @@ class Response:
         )
 
 
+def _lacks(name: str, record: Mapping[str, Any]) -> str:
+    present = [k for k, v in record.items() if v is not None]
+    close = difflib.get_close_matches(name, [k for k in present if k not in RECORD_FIELDS], n=1, cutoff=0.5)
+    hint = f"; is it {close[0]!r}? Rename it" if close else ""
+    return f"{name} is missing{hint} (the record has: {', '.join(present) or 'nothing'})"
+
+
+def _refuse_other_masks(record: Mapping[str, Any], where: str) -> None:
+    """A mask under another name would be ignored, and padding or tool tokens counted."""
+    other = [name for name in record if name.endswith("mask") and name != "mask"]
+    if other and record.get("mask") is None:
+        raise TraceError(f"{where}: {other[0]} is not read; rename it to mask (1 on policy tokens)")
+
+
 def _floats(values: object, name: str, where: str) -> FloatArray:
     """A flat float64 array; null becomes NaN (judged later, under the mask)."""
     try:
-        result = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}") from None
+        given = np.asarray(values)
+        numeric = given.dtype.kind in "biuf" or (
+            given.dtype == object and not any(isinstance(v, str | bytes) for v in given.flat)
+        )
+        result = given.astype(np.float64) if numeric or given.size == 0 else None
+    except Exception as error:  # whatever a list, a tensor or another library's array raises
+        raise TraceError(f"{where}: {name} must be a list of numbers ({error})") from None
+    if result is None:
+        raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}")
+    if isinstance(values, np.ma.MaskedArray):
+        raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
     if result.ndim != 1:
         raise TraceError(f"{where}: {name} must be a flat list of numbers, got shape {result.shape}")
     return result
@@ -147,16 +174,8 @@ def _check_logprobs(columns: Mapping[str, FloatArray], position: IntArray, where
     for name in ("rollout_logprobs", "train_logprobs", "old_logprobs"):
         values = columns.get(name, np.zeros(0))
         missing = ~np.isfinite(values) | (values <= SENTINEL)
-        missing &= ~(values > 0.0) | np.isposinf(values)
         if missing.any():
-            k = int(np.argmax(missing))
-            what = f"{where}: {name}[{position[k]}] is {values[k]:g}, which stands for a missing value"
-            if reading.on_missing == "drop":
-                return what
-            raise TraceError(
-                f"{what}; mask it if it is no policy token, or drop such responses "
-                '(on_missing="drop", --drop-missing), which are then reported'
-            )
+            return _missing(name, values, missing, position, where, reading)
         positive = values > tolerance
         if positive.any():
             k = int(np.argmax(positive))
@@ -165,6 +184,30 @@ def _check_logprobs(columns: Mapping[str, FloatArray], position: IntArray, where
                 f"{reading.logprob_dtype} explains up to {tolerance:g} (logprob_dtype, --logprob-dtype)"
             )
     return ""
+
+
+def _missing_exact(columns: Mapping[str, FloatArray], position: IntArray, where: str, reading: Reading) -> str:
+    for name in _EXACT_RANGE:
+        values = columns.get(name, np.zeros(0))
+        missing = np.isnan(values) | (values <= SENTINEL)
+        if missing.any():
+            return _missing(name, values, missing, position, where, reading)
+    return ""
+
+
+def _missing(
+    name: str, values: FloatArray, missing: BoolArray, position: IntArray, where: str, reading: Reading
+) -> str:
+    """Say what is missing, for the report of dropped responses; or refuse it."""
+    k = int(np.argmax(missing))
+    value = "null or NaN" if np.isnan(values[k]) else f"{values[k]:g}"
+    what = f"{where}: {name}[{position[k]}] is {value}, which stands for a missing value"
+    if reading.on_missing == "drop":
+        return what
+    raise TraceError(
+        f"{what}; mask it if it is no policy token, or drop such responses "
+        '(on_missing="drop", --drop-missing), which are then reported'
+    )
 
 
 def _check_exact(columns: dict[str, FloatArray], position: IntArray, where: str) -> int:
@@ -200,7 +243,12 @@ def _reward(value: object, where: str, reading: Reading) -> float | None:
 
 
 def _prompt_key(record: Mapping[str, Any]) -> object:
-    if record.get("prompt_id") is not None:
-        return str(record["prompt_id"])
+    """What groups responses: the id as text (3 and 3.0 are one), else the prompt's tokens, else nothing."""
+    value = record.get("prompt_id")
+    if value is not None and str(value) not in ("nan", "NaT", "<NA>"):  # pandas' ways to say nothing
+        if np.ndim(value):
+            return ("tokens", str(np.asarray(value).tolist()))
+        whole = isinstance(value, float | np.floating) and float(value).is_integer()
+        return str(int(value)) if whole else str(value)
     tokens = record.get("prompt_tokens")
-    return None if tokens is None else tuple(np.asarray(tokens).tolist())
+    return None if tokens is None else ("tokens", str(np.asarray(tokens).tolist()))

@@ -40,6 +40,7 @@ class TraceSet:
     where: tuple[str, ...] = ()
     masked: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     notes: tuple[str, ...] = ()
+    horizon_guessed: bool = False
 
     def __len__(self) -> int:
         return self.starts.size - 1
@@ -142,20 +143,18 @@ class TraceSet:
             "tv": tv,
             "chi2": chi2,
         }
-        given = {name: np.asarray(a) for name, a in arrays.items() if a is not None}
+        given = {name: _grid(name, a) for name, a in arrays.items() if a is not None}
         shape = given["rollout_logprobs"].shape
         for name, a in given.items():
-            if a.ndim != 2 or a.shape != shape:
+            if a.shape != shape:
                 raise TraceError(
                     f"{name} must be an array [B, L] of the shape of rollout_logprobs {shape}, got {a.shape}"
                 )
-        per_row = {"reward": rewards, "prompt_id": prompt_ids}
+        per_row = {n: list(v) for n, v in (("reward", rewards), ("prompt_id", prompt_ids)) if v is not None}  # type: ignore[arg-type]
         for name, values in per_row.items():
-            if values is not None and len(np.asarray(values)) != shape[0]:
-                raise TraceError(
-                    f"{name} must have one entry for each of the {shape[0]} responses, got {len(np.asarray(values))}"
-                )
-        columns = {**given, **{n: np.asarray(v).tolist() for n, v in per_row.items() if v is not None}}
+            if len(values) != shape[0]:
+                raise TraceError(f"{name} must have one entry for each of the {shape[0]} responses, got {len(values)}")
+        columns: dict[str, Any] = {**given, **per_row}
         records = ({name: values[i] for name, values in columns.items()} for i in range(shape[0]))
         return cls.from_records(
             records,
@@ -168,9 +167,13 @@ class TraceSet:
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, **options: Any) -> Self:
         """From a frame with one response a row and the canonical names as columns (lists in cells)."""
-        columns = [c for c in frame.columns if c in RECORD_FIELDS]
+        columns = [c for c in getattr(frame, "columns", ()) if c in RECORD_FIELDS]
+        if not columns:
+            raise TypeError(f"frame must be a pandas DataFrame with the canonical columns, got {frame!r:.60}")
+        others = dict.fromkeys((c for c in frame.columns if c not in RECORD_FIELDS), ...)
         rows = (dict(zip(columns, row, strict=True)) for row in frame[columns].itertuples(index=False, name=None))
-        return cls.from_records(({k: v for k, v in r.items() if not _is_nothing(v)} for r in rows), **options)
+        records = ({**{k: v for k, v in r.items() if not _is_nothing(v)}, **others} for r in rows)
+        return cls.from_records(records, **options)
 
     @classmethod
     def from_responses(cls, responses: Iterable[Response], *, horizon: int | None, reading: Reading) -> Self:
@@ -180,6 +183,7 @@ class TraceSet:
         notes = _left_out(seen)
         if not used:
             raise TraceError("no response with a policy token: " + ("; ".join(notes) or "the log is empty"))
+        guessed = horizon is None
         longest = max(used, key=lambda r: r.position.size)
         if horizon is None:
             horizon = longest.position.size
@@ -209,6 +213,7 @@ class TraceSet:
             where=tuple(r.where for r in used),
             masked=np.array([r.masked for r in used]),
             notes=tuple(notes + _versions(used)),
+            horizon_guessed=guessed,
         )
 
     def to_parquet(self, path: str | Path, *, dtype: str = "float64") -> None:
@@ -219,6 +224,18 @@ class TraceSet:
         from bounds.evidence.readers.canonical import write_parquet
 
         write_parquet(self, Path(path), dtype)
+
+
+def _grid(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        grid = np.asarray(values)
+    except Exception as error:  # ragged lists, tensors on a device
+        raise TraceError(f"{name} must be an array [B, L] ({error})") from None
+    if isinstance(values, np.ma.MaskedArray):
+        raise TraceError(f"{name} is a masked array; pass plain numbers, and the mask as mask")
+    if grid.ndim != 2:
+        raise TraceError(f"{name} must be an array [B, L], got shape {grid.shape}")
+    return grid
 
 
 def _is_nothing(value: object) -> bool:
@@ -255,6 +272,10 @@ def _group(used: Sequence[Response]) -> tuple[IntArray, tuple[str, ...], int]:
 def _join_columns(used: Sequence[Response]) -> dict[str, FloatArray]:
     names = used[0].columns.keys()
     for r in used:
+        if r.masked != used[0].masked:
+            raise TraceError(
+                f"{r.where}: mask is given for some responses and not for others (compare {used[0].where})"
+            )
         if r.columns.keys() != names:
             odd = sorted(r.columns.keys() ^ names)
             raise TraceError(

@@ -1,4 +1,4 @@
-"""The inequalities of the derivations, on exact instances: rational arithmetic, or 40 digits where there are roots.
+"""The inequalities of the derivations on instances: in rational arithmetic, where the registry says "exact".
 
 As in :mod:`bounds.proof.symbolic`, each function returns whether its statement holds, and takes a constant.
 """
@@ -11,13 +11,36 @@ from fractions import Fraction
 import numpy as np
 import sympy as sp
 
-from bounds._rounding import exact, round_up
+from bounds._rounding import exact, round_up, sqrt_up
 from bounds.proof.exact import Problem, Tree, random_problem
 from bounds.theory.profile import FILLS
 from bounds.theory.terms import capped_sum
 from bounds.theory.unified import RULES, rule, unified
 
+#: Which true quantities a rule is given.
+_KNOWN: tuple[tuple[str, ...], ...] = (
+    (),
+    ("delta",),
+    ("epsilon", "kl_seq"),
+    ("delta", "epsilon", "kl_seq", "tv_seq"),
+    ("delta", "mean_tv"),
+    ("delta", "mean_kl"),
+    ("max_kl", "max_tv"),
+    ("epsilon", "mean_length"),
+)
 _GRID = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(3, 2), Fraction(3)]
+
+
+def context_distance(factor: Fraction = Fraction(1)) -> bool:
+    """TV of the contexts at position t <= min(1, (t-1) epsilon, sqrt((t-1) delta/2)), on every prompt."""
+    for problem in _problems(40):
+        truth = problem.profile("delta", "epsilon")
+        for tree, t in itertools.product(problem.trees, range(problem.horizon)):
+            tv = abs(tree.theta_mass[t] - tree.roll_mass[t]).sum() / 2
+            steps = exact(truth.epsilon or 0.0) * t, sqrt_up(exact(truth.delta or 0.0) * t / 2)
+            if tv > factor * min(Fraction(1), *steps):
+                return False
+    return True
 
 
 def w_below_u(factor: Fraction = Fraction(1)) -> bool:
@@ -66,14 +89,19 @@ def _linear_gap_is_within(factor: Fraction, corners: tuple[int, int]) -> bool:
 
 
 def fills(factor: Fraction = Fraction(1)) -> bool:
-    """Each gap filling is at least the true value, on enumerated rational problems."""
-    for problem in _problems(40):
+    """Each gap filling, scalar or per position, is at least the true value, also with support gaps."""
+    rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
+    for problem in _problems(40) + _problems(40, zeros_roll=0.3):
         truth = problem.profile()
-        rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
         for fill in FILLS:
             known = [n for n in fill.needs if n != "T"]
             filled = fill.apply(problem.profile(*known), "published")
             if filled is None or exact(filled.value) * factor < exact(getattr(truth, fill.target)) * rounding:
+                return False
+        for known in (["mean_kl"], ["max_kl"], ["max_tv"], ["mean_kl", "epsilon"]):
+            by_array = problem.profile(*known).mean_tv_array()
+            least = np.asarray(truth.mean_tv) * float(rounding)
+            if by_array is None or (by_array[0] * float(factor) < least).any():
                 return False
     return True
 
@@ -82,7 +110,7 @@ def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
     """No enumerated rational problem has a worst |Error| above the rule, from all inputs or from few."""
     gaps = not rule(name).assumes
     for problem in _problems(60, zeros_roll=0.3 if gaps else 0.0):
-        for names in ((), ("delta",), ("epsilon", "kl_seq"), ("delta", "epsilon", "kl_seq", "tv_seq")):
+        for names in _KNOWN:
             table = unified(problem.profile(*names))
             if name in table and factor * Fraction(min(table[name].value, 1e300)) < problem.worst_error:
                 return False

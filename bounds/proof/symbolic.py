@@ -81,6 +81,22 @@ def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
     return True
 
 
+def restated_by_position(name: str, factor: Fraction = Fraction(1)) -> bool:
+    """The same for a rule on an array Dbar_t, summed position by position."""
+    values = {_delta: sp.Rational(Fraction(0.02)), _eps: sp.Rational(Fraction(0.15))}
+    for T in (1, 2, 5, 30):
+        dbar = [0.1 / (k + 1) for k in range(T)]
+        term = RESTATED[name].function.subs(_T, T).subs(values)
+        truth = sum(
+            sp.Rational(factor) * term.subs({_t: t, _dbar: sp.Rational(Fraction(x))}).evalf(40)
+            for t, x in enumerate(dbar, start=1)
+        )
+        value = sp.Rational(Fraction(rule(name).value(Profile(T=T, delta=0.02, epsilon=0.15, mean_tv=dbar))))
+        if not (value >= truth and value <= truth * (1 + sp.Rational(1, 10**12))):
+            return False
+    return True
+
+
 # --- symbolic trees ----------------------------------------------------------------------------------------
 
 
@@ -252,11 +268,13 @@ def reversed_sums(shift: int = 0) -> bool:
 
 
 def simplified_is_larger(coefficient: Fraction = Fraction(4, 3)) -> bool:
-    """PM-KL < (4/3) T^1.5 delta strictly, for delta <= 2/T: sqrt(k) is below its integral over [k, k+1]."""
+    """PM-KL < (4/3) T^1.5 delta, PM-TV < (8/3) T^1.5 eps sqrt(delta/2): sqrt(k) < its integral over [k, k+1]."""
     x = sp.Symbol("x", positive=True)
     integral = sp.integrate(sp.sqrt(x), (x, 0, _T))
+    form = sp.Rational(coefficient) * _T ** sp.Rational(3, 2)
     symbolic = (
-        sp.simplify(4 * _root * _root * integral - sp.Rational(coefficient) * _T ** sp.Rational(3, 2) * _delta) == 0
+        sp.simplify(4 * _root * _root * integral - form * _delta) == 0
+        and sp.simplify(4 * _eps * _root * integral - 2 * form * _eps * _root) == 0
     )
     increasing = sp.diff(sp.sqrt(x), x).is_positive
     limit = coefficient / 2  # of sum sqrt(k) / T^1.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,10 @@ class Bound:
     vacuous: bool
     optimistic: bool = False
 
+    def __str__(self) -> str:
+        vacuous = ", vacuous" if self.vacuous else ""
+        return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standing.label}{vacuous})"
+
     def rests_on(self, names: Container[str]) -> bool:
         """Whether one of these fields was used, directly or to fill a gap."""
         return any(name in names for i in self.inputs for name in (i.name, *i.used))
@@ -82,7 +86,15 @@ class Withheld:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
+    """What was not evaluated, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for rule in withheld:
+        by_reason.setdefault(rule.reason, []).append(rule.name)
+    return [f"Not evaluated ({reason}): {', '.join(names)}" for reason, names in by_reason.items()]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class BoundTable:
     """Every rule evaluated on one profile. Index by rule name; ``best`` is the smallest bound."""
 
@@ -102,19 +114,27 @@ class BoundTable:
                 raise KeyError(f"rule {name!r} was not evaluated: {rule.reason}")
         raise KeyError(unknown("rule", name, [b.name for b in self.bounds]))
 
+    def __iter__(self) -> Iterator[Bound]:
+        return iter(self.bounds)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def __repr__(self) -> str:
+        return f"<BoundTable of {len(self)} bounds: {self.sentence()}>"
+
     def __contains__(self, name: object) -> bool:
         return any(bound.name == name for bound in self.bounds)
 
     @property
     def best(self) -> Bound | None:
         """B* overall: the smallest bound, published or not (None when no rule could be evaluated)."""
-        return min(self.bounds, key=lambda b: b.value, default=None)
+        return smallest(self.bounds)
 
     @property
     def best_published(self) -> Bound | None:
         """B* of the paper: the smallest of its six families (2512.23075v4 thm:unified)."""
-        six = (b for b in self.bounds if b.name in self.published_b_star)
-        return min(six, key=lambda b: b.value, default=None)
+        return smallest(b for b in self.bounds if b.name in self.published_b_star)
 
     def sorted(self) -> tuple[Bound, ...]:
         """The bounds, smallest first."""
@@ -166,7 +186,7 @@ class BoundTable:
     def notes(self) -> list[str]:
         """The lines under the table: assumptions, then what was not evaluated."""
         lines = [f"Assumed: {a}" for a in self.assumptions]
-        return lines + [f"Not evaluated: {w.name}: {w.reason}" for w in self.withheld]
+        return lines + withheld_lines(self.withheld)
 
     def cells(
         self, *, best: Bound | None = None, published: Bound | None = None, digits: int = 7
@@ -203,9 +223,15 @@ class BoundTable:
         return html_table(*self.cells()) + html_lines([self.sentence()], "b") + html_lines(self.notes(), "small")
 
 
+def smallest(bounds: Iterable[Bound]) -> Bound | None:
+    """The smallest bound; a sharp one where two are equal."""
+    return min(bounds, key=lambda b: (b.value, b.family != "sharp"), default=None)
+
+
 def named_value(bound: Bound | None) -> dict[str, Any] | None:
     """Name and value of a winner, as the JSON shows it."""
     if bound is None:
         return None
-    extra = {"optimistic": True} if bound.optimistic else {}
-    return {"name": bound.name, "value": finite(bound.value), "standing": bound.standing.label, **extra}
+    marks = {"vacuous": bound.vacuous, "optimistic": bound.optimistic}
+    shown_marks = {mark: True for mark, holds in marks.items() if holds}
+    return {"name": bound.name, "value": finite(bound.value), "standing": bound.standing.label, **shown_marks}

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import unknown
-from bounds._show import Row, finite, html_lines, html_table, plain, rich_table, shown
-from bounds.results.bound import Bound, BoundTable, named_value
+from bounds._show import Row, html_lines, html_table, plain, rich_table, shown
+from bounds.results.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
 from bounds.results.standing import Assumption, Interval, assumption_dicts
 
 if TYPE_CHECKING:
@@ -29,30 +29,42 @@ class LengthBucket:
 
 @dataclass(frozen=True, slots=True)
 class MaskReport:
-    """What a sequence mask keeps. ``surrogate_gain`` divides by all responses, as the paper does."""
+    """What a sequence mask keeps.
+
+    ``surrogate_gain`` divides by all responses, as the paper does; ``surrogate_gain_per_accepted`` does not.
+    """
 
     rule: str
-    acceptance: float
+    acceptance: Interval
     by_length: tuple[LengthBucket, ...]
-    surrogate_gain: float | None
-    surrogate_gain_per_accepted: float | None
+    surrogate_gain: Interval | None
+    surrogate_gain_per_accepted: Interval | None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
+        gains = {
+            "surrogate_gain": self.surrogate_gain,
+            "surrogate_gain_per_accepted": self.surrogate_gain_per_accepted,
+        }
         return {
             "rule": self.rule,
-            "acceptance": self.acceptance,
+            "acceptance": self.acceptance.to_dict(),
             "by_length": [asdict(b) for b in self.by_length],
-            "surrogate_gain": _finite_or_none(self.surrogate_gain),
-            "surrogate_gain_per_accepted": _finite_or_none(self.surrogate_gain_per_accepted),
+            **{name: None if gain is None else gain.to_dict() for name, gain in gains.items()},
         }
 
     def __str__(self) -> str:
         buckets = ", ".join(f"{b.acceptance:.1%} of {b.shortest}-{b.longest}" for b in self.by_length)
-        return f"Mask {self.rule} keeps {self.acceptance:.1%} of the responses; by length in tokens: {buckets}"
+        text = f"Mask {self.rule} keeps {self.acceptance.value:.1%} of the responses; by length in tokens: {buckets}. "
+        if self.surrogate_gain is not None and self.surrogate_gain_per_accepted is not None:
+            text += (
+                f"Masked surrogate {self.surrogate_gain.value:.3g} over all responses (as in the paper), "
+                f"{self.surrogate_gain_per_accepted.value:.3g} per accepted one. "
+            )
+        return text + "It changes none of the numbers above: a mask changes neither policy"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Certificate:
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
 
@@ -77,6 +89,9 @@ class Certificate:
     warnings: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
 
+    def __repr__(self) -> str:
+        return f"<Certificate of {self._heading()}: {self.sentence()}>"
+
     @property
     def best(self) -> Bound | None:
         """B*: the smallest bound at the point estimates; optimistic maxima never enter it."""
@@ -85,11 +100,17 @@ class Certificate:
     @property
     def best_published(self) -> Bound | None:
         """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
-        six = [b for b in self.optimistic if b.name in self.table.published_b_star]
-        return self.table.best_published or min(six, key=lambda b: b.value, default=None)
+        optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
+        return self.table.best_published or optimistic
+
+    @property
+    def withheld(self) -> tuple[Withheld, ...]:
+        """Rules that were evaluated neither at the estimates nor optimistically."""
+        shown_names = {b.name for b in self.optimistic}
+        return tuple(w for w in self.table.withheld if w.name not in shown_names)
 
     def quantity(self, name: str, *, upper: bool) -> float | None:
-        """A named number as a requirement sees it: B* as it is, an estimate at the far end of its interval.
+        """A named number as a requirement sees it: B* as it is (None if optimistic), an estimate at its far end.
 
         Raises
         ------
@@ -103,7 +124,7 @@ class Certificate:
         }
         if name in winners:
             bound = winners[name]
-            return None if bound is None else bound.value
+            return None if bound is None or bound.optimistic else bound.value
         if name not in self.estimates:
             raise KeyError(unknown("quantity", name, [*winners, *self.estimates]))
         interval = self.estimates[name]
@@ -126,6 +147,7 @@ class Certificate:
             "at_horizon": self.at_horizon,
             "estimates": {n: None if i is None else i.to_dict() for n, i in self.estimates.items()},
             "bounds": [b.to_dict() for b in (*self.table.bounds, *self.optimistic)],
+            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
             "b_star": named_value(self.best),
             "b_star_upper": named_value(self.best_upper),
             "b_star_published": named_value(self.best_published),
@@ -178,7 +200,12 @@ class Certificate:
         lines = [f"Intervals: Student's t over {self.prompts} {unit}, asymptotic; estimates, not certificates."]
         lines += [] if self.mask is None else [str(self.mask)]
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
+        lines += withheld_lines(self.withheld)
         lines += [f"Assumed: {a}" for a in self.assumptions]
+        lines.append(
+            "Of the policy that scored train_logprobs (in a trainer's log: before that step's update), if the log "
+            "holds all sampled responses, unfiltered, and rollout_logprobs are those of the law that sampled them."
+        )
         return lines + [f"Warning: {w}" for w in self.warnings]
 
     def __rich__(self) -> Group:
@@ -208,7 +235,3 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         return self.to_html()
-
-
-def _finite_or_none(x: float | None) -> float | None:
-    return None if x is None else finite(x)

@@ -55,7 +55,7 @@ class Interval:
 
     def texts(self) -> tuple[str, str, str]:
         """Value, low and high for people: three digits, more where the ends would look equal."""
-        for digits in range(3, 17):
+        for digits in range(3, 9):
             low, high = f"{self.low:.{digits}g}", f"{self.high:.{digits}g}"
             if low != high or self.low == self.high:
                 break

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bounds import __version__
+from bounds._checks import parse_number
 from bounds._show import plain, rich_table
 from bounds.results import Certificate
 from bounds.theory.fields import FIELDS, is_array
@@ -19,16 +21,28 @@ _PAPER = "trm-bounds bstar --T 4096 --delta 1e-4 --epsilon 5e-3 --kl-seq 0.01 --
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    typed = [_hyphens(a) for a in (sys.argv[1:] if argv is None else argv)]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode still gets its table
+    arguments = _parser().parse_args(typed)
     try:
         return int(arguments.run(arguments))
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except KeyboardInterrupt:
+        return 130
     except (ValueError, TypeError, KeyError, OSError) as error:
         text = error.args[0] if isinstance(error, KeyError) else error
         print(f"trm-bounds: error: {text}", file=sys.stderr)
         return 2
+
+
+def _hyphens(argument: str) -> str:
+    """--kl_seq is --kl-seq: messages name fields, people type what they read."""
+    name, mark, value = argument.partition("=")
+    return (name.replace("_", "-") if name.startswith("--") else name) + mark + value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,7 +73,7 @@ def _command(commands: Any, name: str, run: Any, help: str, example: str) -> arg
 
 def _add_bstar(commands: Any) -> None:
     parser = _command(commands, "bstar", _bstar, "every bound on |Error| for given divergences, and B*", _PAPER)
-    parser.add_argument("--T", type=_number, metavar="N", help="horizon: the cap on policy tokens of a response")
+    parser.add_argument("--T", type=_whole, metavar="N", help="horizon: the cap on policy tokens of a response")
     for name, field in FIELDS.items():
         if not is_array(name):
             parser.add_argument(_flag(name), type=_number, metavar="X", help=f"{field.symbol}: {field.meaning}")
@@ -108,7 +122,7 @@ def _add_certify(commands: Any) -> None:
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="JSONL or Parquet files of one run, or globs")
     parser.add_argument("--format", default="auto", metavar="F", help="auto, or canonical")
-    parser.add_argument("--horizon", type=_number, metavar="T", help="the generation cap, in policy tokens")
+    parser.add_argument("--horizon", type=_whole, metavar="T", help="the generation cap, in policy tokens")
     parser.add_argument("--confidence", type=_number, default=0.95, metavar="C", help="default: 0.95")
     parser.add_argument("--mask", metavar="M", help="a sequence mask, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001'")
     parser.add_argument(
@@ -161,8 +175,8 @@ def _certify(arguments: argparse.Namespace) -> int:
     assume = dict(_assumption(text) for text in arguments.assume)
     result = certify(traces, confidence=arguments.confidence, mask=arguments.mask, assume=assume)
     unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
-    _print(result, arguments.json)
-    for warning in result.warnings if arguments.json else ():
+    _print(result if arguments.json else replace(result, warnings=()), arguments.json)
+    for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for text in unmet:
         print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
@@ -173,25 +187,31 @@ def _assumption(text: str) -> tuple[str, float | bool]:
     name, mark, value = text.partition("=")
     if not mark:
         raise ValueError(f"--assume must be NAME=VALUE such as delta=1e-3, got {text!r}")
-    words = {"true": True, "false": False}
-    return name.strip().replace("-", "_"), words[value.strip().lower()] if value.strip().lower() in words else _number(
-        value
-    )
+    field, word = name.strip().replace("-", "_"), value.strip().lower()
+    if word in ("true", "false"):
+        return field, word == "true"
+    try:
+        return field, parse_number(word)
+    except ValueError as error:
+        raise ValueError(f"--assume {field} {error}") from None
 
 
 def _requirement(text: str) -> tuple[str, str, float]:
     for sign in ("<=", ">="):
         name, mark, value = text.partition(sign)
         if mark:
-            return name.strip(), sign, _number(value)
+            return name.strip(), sign, parse_number(value.strip())
     raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}")
 
 
 def _unmet(result: Certificate, name: str, sign: str, limit: float) -> str:
     """What was found instead, or "" where the requirement holds."""
     found = result.quantity(name, upper=sign == "<=")
-    holds = found is not None and not math.isnan(found) and (found <= limit if sign == "<=" else found >= limit)
-    return "" if holds else f"{name}{sign}{limit:g}, found {'nothing' if found is None else f'{found:.6g}'}"
+    if found is not None and (found <= limit if sign == "<=" else found >= limit):
+        return ""
+    end = "" if name.startswith("b_star") else "its upper limit " if sign == "<=" else "its lower limit "
+    what = "nothing that is more than optimistic" if found is None else f"{end}{found:.6g}"
+    return f"{name}{sign}{limit:g}, found {what}"
 
 
 # --- figures, verify ---------------------------------------------------------------------------------------
@@ -264,8 +284,12 @@ def _flag(name: str) -> str:
 
 
 def _number(text: str) -> float:
-    """A number as typed; argparse and main show the error."""
     try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"must be a number, got {text.strip()!r}") from None
+        return parse_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _whole(text: str) -> float:
+    """A whole number beyond 2^53 must not be rounded before it is checked."""
+    return int(text) if text.isascii() and text.isdigit() else _number(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from bounds._show import shown
@@ -18,15 +19,17 @@ _DASHES = ("-", "--", "-.", ":")
 
 
 def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
-    """Every bound of a table as a bar on a logarithmic scale, with the line of vacuity."""
+    """Every finite bound of a table as a bar on a logarithmic scale, with the line of vacuity."""
+    if not isinstance(table, BoundTable):
+        raise TypeError(f"table must be a BoundTable (of a certificate: its .table), got {type(table).__name__}")
     ax = _axes(ax)
-    bounds = table.sorted()[::-1]
+    bounds = [b for b in table.sorted()[::-1] if math.isfinite(b.value)]
     colours = [_SHARP if b.family == "sharp" else _PUBLISHED for b in bounds]
     ax.barh([b.name for b in bounds], [b.value for b in bounds], color=colours)
     for row, b in enumerate(bounds):
         ax.annotate(shown(b.value), (b.value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
     _finish_bars(ax, table.reward_spread)
-    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP}, loc="upper right")
+    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP}, top=True)
     return ax
 
 
@@ -101,11 +104,11 @@ def _finish_bars(ax: Axes, vacuous_from: float) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _family_legend(ax: Axes, entries: dict[str, str] | dict[str, tuple[str, float]], loc: str = "lower right") -> None:
+def _family_legend(ax: Axes, entries: dict[str, str] | dict[str, tuple[str, float]], *, top: bool = False) -> None:
     from matplotlib.patches import Patch
 
     patches = []
     for label, look in entries.items():
         colour, alpha = (look, 1.0) if isinstance(look, str) else look
         patches.append(Patch(color=colour, alpha=alpha, label=label))
-    ax.legend(handles=patches, fontsize=8, frameon=False, loc=loc)
+    ax.legend(handles=patches, fontsize=8, frameon=False, loc="upper right" if top else "lower right")

@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, IntArray, unknown
+from bounds._checks import BoolArray, FloatArray, IntArray, parse_number, unknown
 from bounds.divergence.rows import k1, k2, k3
 
 _POOLS = ("max", "mean", "sum")
@@ -79,6 +79,10 @@ class Mask:
 
     criteria: tuple[Criterion, ...]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.criteria, tuple) or not all(isinstance(c, Criterion) for c in self.criteria):
+            raise TypeError(f"criteria must be a tuple of Criterion (Mask.parse reads text), got {self.criteria!r:.60}")
+
     def __str__(self) -> str:
         return ",".join(map(str, self.criteria))
 
@@ -96,6 +100,8 @@ class Mask:
         >>> str(Mask.parse("seq_max_k2 <= 0.05, seq_mean_k3<=0.001"))
         'seq_max_k2<=0.05,seq_mean_k3<=0.001'
         """
+        if not isinstance(text, str):
+            raise TypeError(f"mask must be a string such as 'seq_max_k2<=0.05', got {text!r:.60}")
         return cls(tuple(Criterion.parse(part) for part in text.split(",")))
 
     def keep(self, log_ratio: FloatArray, starts: IntArray, kl: FloatArray | None = None) -> BoolArray:
@@ -116,23 +122,9 @@ class Mask:
         return kept
 
 
-def masked_mean(values: FloatArray, keep: BoolArray) -> float:
-    """Mean over ALL responses, rejected ones counting as 0: the denominator of the paper.
-
-    >>> round(masked_mean(np.array([1.11, .22, 2.23, 5e-5, 1.35]), np.array([1, 0, 0, 0, 1], bool)), 3)
-    0.492
-    """
-    return float(np.where(keep, values, 0.0).mean())
-
-
-def mean_of_accepted(values: FloatArray, keep: BoolArray) -> float:
-    """Mean over the accepted responses alone (NaN when there is none): not the paper's denominator."""
-    return float(values[keep].mean()) if keep.any() else math.nan
-
-
 def _threshold(name: str, text: str) -> tuple[float, float]:
     value = _number(name, text)
-    if name.startswith("seq_mean") and value >= _MEAN_LOOKS_LIKE_RATIO:
+    if name in ("seq_mean_k2", "seq_mean_k3") and value >= _MEAN_LOOKS_LIKE_RATIO:
         raise ValueError(
             f"{name} takes a divergence in nats per token such as 0.001, got {name}<={text}, which looks like a "
             f"bound on a ratio; for that write seq_mean_k1={1 / max(value, 1 / value):g}_{max(value, 1 / value):g}"
@@ -155,7 +147,7 @@ def _ratio_bounds(name: str, text: str) -> tuple[float, float]:
 
 def _number(name: str, text: str) -> float:
     try:
-        value = float(text)
+        value = parse_number(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0.0):

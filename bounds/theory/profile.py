@@ -7,7 +7,7 @@ from what is remembered.
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -18,13 +18,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import MAX_HORIZON, TOLERANCE, FloatArray, array, integer, number, refuse, unknown
+from bounds._checks import MAX_HORIZON, TOLERANCE, FloatArray, array, integer, number, refuse, reward_range, unknown
 from bounds._rounding import exact, product_coupling_up, round_up, sum_up
 from bounds._show import jsonable
 from bounds.results import Assumption, Input, Standing, weakest
 from bounds.theory.fields import FIELDS, LIMITS, is_array
 from bounds.theory.profile_file import read_values
-from bounds.theory.terms import pinsker
+from bounds.theory.terms import pinsker, pinsker_array
 
 PUBLISHED, SHARP = "published", "sharp"
 
@@ -55,7 +55,8 @@ class Profile:
     reward_range : (float, float)
         Smallest and largest reward.
     absolutely_continuous : bool
-        Whether theta puts no mass where roll puts none. True is an assumption; every table prints it.
+        Whether theta puts no mass where roll puts none. True is an assumption, which every table prints; a
+        ``support_gap`` above 0 makes it False.
 
     Raises
     ------
@@ -64,7 +65,7 @@ class Profile:
 
     Notes
     -----
-    Sources: 2512.23075v4 sec. "Preliminaries" for the quantities.
+    The quantities are those of 2512.23075v4.
 
     Examples
     --------
@@ -105,7 +106,8 @@ class Profile:
                 set_field(self, name, number(name, value, declared.low, declared.high))
         if not isinstance(self.absolutely_continuous, bool | np.bool_):
             refuse("absolutely_continuous", "True or False", repr(self.absolutely_continuous))
-        set_field(self, "reward_range", _reward_range(self.reward_range))
+        set_field(self, "absolutely_continuous", bool(self.absolutely_continuous) and not self.support_gap)
+        set_field(self, "reward_range", reward_range(self.reward_range))
         for contradiction in self._contradictions():
             raise ValueError(contradiction)
 
@@ -115,7 +117,9 @@ class Profile:
             values = {n: getattr(self, n) for n in names}
             if any(v is None for v in values.values()):
                 continue
-            value, most = np.broadcast_arrays(values[limit.name], limit.value(*(values[n] for n in limit.others)))
+            with np.errstate(over="ignore"):
+                most = limit.value(*(values[n] for n in limit.others))
+            value, most = np.broadcast_arrays(values[limit.name], most)
             excess = value > most * (1.0 + TOLERANCE)
             if excess.any():
                 k = int(np.argmax(excess))
@@ -123,20 +127,21 @@ class Profile:
                 got = ", ".join(f"{n}={_entry(v, k)}" for n, v in values.items())
                 yield f"{limit.name}{where} must be at most {limit.text} = {most.flat[k]:.10g}, got {got}"
         low, high = self.reward_range
-        if self.mean_reward is not None and not low <= self.mean_reward <= high:
+        slack = TOLERANCE * (abs(low) + abs(high))
+        if self.mean_reward is not None and not low - slack <= self.mean_reward <= high + slack:
             domain = f"a number in reward_range [{low:g}, {high:g}]"
             yield f"mean_reward must be {domain}, got mean_reward={self.mean_reward}"
 
     @property
-    def reward_spread(self) -> float:
+    def exact_spread(self) -> Fraction:
         """Largest minus smallest reward: errors scale with it, and a bound of this size says nothing."""
         low, high = self.reward_range
-        return round_up(exact(high) - exact(low))
+        return exact(high) - exact(low)
 
     @property
     def has_support_gap(self) -> bool:
-        """Whether theta may put mass where roll puts none (said or declared)."""
-        return not self.absolutely_continuous or bool(self.support_gap)
+        """Whether theta may put mass where roll puts none."""
+        return not self.absolutely_continuous
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -172,21 +177,24 @@ class Profile:
             candidates += [f for fill in FILLS if fill.target == name and (f := fill.apply(self, family))]
         return min(candidates, key=lambda c: c.value, default=None)
 
-    def mean_tv_array(self) -> tuple[FloatArray, str] | None:
-        """Upper values [T] of the expected TV at each position and how they came about, if arrays are known."""
+    def mean_tv_array(self) -> tuple[FloatArray, str, tuple[str, ...]] | None:
+        """Upper values [T] of the expected TV at each position, how they came about and from which fields."""
         if isinstance(self.mean_tv, np.ndarray):
-            return self.mean_tv, "given"
-        upper: list[tuple[FloatArray, str]] = []
+            return self.mean_tv, "given", ("mean_tv",)
+        upper: list[tuple[FloatArray | float, str, str]] = []
         if isinstance(self.max_tv, np.ndarray):
-            upper.append((self.max_tv, "max_tv"))
-        kl = self.mean_kl if self.mean_kl is not None else self.max_kl
-        if isinstance(kl, np.ndarray):
-            # Pinsker and concavity; sqrt is correctly rounded, so one step up is above the true root
-            root = np.nextafter(np.sqrt(np.nextafter(kl / 2.0, math.inf)), math.inf)
-            upper.append((np.where(kl == 0.0, 0.0, np.minimum(1.0, root)), "sqrt(kl/2)"))
+            upper.append((self.max_tv, "max_tv", "max_tv"))
+        for name in ("mean_kl", "max_kl"):
+            kl = getattr(self, name)
+            if isinstance(kl, np.ndarray):
+                upper.append((pinsker_array(kl), f"sqrt({name}/2)", name))
         if not upper:
             return None
-        return np.minimum.reduce([a for a, _ in upper]), "smallest of " + ", ".join(how for _, how in upper)
+        if self.epsilon is not None:
+            upper.append((self.epsilon, "epsilon", "epsilon"))
+        smallest = functools.reduce(np.minimum, [bound for bound, _, _ in upper])
+        how = "smallest of " + ", ".join(how for _, how, _ in upper) if len(upper) > 1 else upper[0][1]
+        return np.asarray(smallest), how, tuple(name for _, _, name in upper)
 
     def quantities(
         self, needs: tuple[str, ...], optional: tuple[str, ...], family: str, standing: Mapping[str, Standing]
@@ -199,8 +207,9 @@ class Profile:
                 found = self.mean_tv_array()
                 space.mean_tv = None if found is None else found[0]
                 if found is not None:
-                    weak = _standing_of(("mean_tv", "max_tv", "mean_kl", "max_kl"), self, standing)
-                    inputs.append(Input("mean_tv", float(found[0].max()), found[1], (), weak))
+                    array_, how, used = found
+                    weak = weakest(standing.get(u, Standing.PROVED) for u in used)
+                    inputs.append(Input("mean_tv", float(array_.max()), how, () if how == "given" else used, weak))
                 continue
             resolved = self.resolve(name, family)
             if resolved is None and name in needs:
@@ -225,7 +234,7 @@ class Profile:
             An unknown column, with the likely meant name; or anything that :class:`Profile` refuses.
         """
         known = [f.name for f in fields(cls)]
-        values = {**read_values(Path(path), [n for n in known if not is_array(n)]), **overrides}
+        values = {**read_values(Path(path), [n for n in known if not is_array(n) and n != "reward_range"]), **overrides}
         for name in values:
             if name not in known:
                 raise ValueError(f"{path}: {unknown('field', name, known)}")
@@ -259,7 +268,11 @@ class Fill:
         chain = [self.how]
         for name in self.needs:
             value = getattr(profile, name)
-            if name in FIELDS and not is_array(name):
+            if name == "mean_tv" and (by_position := profile.mean_tv_array()) is not None:
+                value, how, fields_used = by_position
+                used += fields_used
+                chain += [f"mean_tv = {how}"] if how != "given" else []
+            elif name in FIELDS and not is_array(name):
                 resolved = profile.resolve(name, family)
                 value = None if resolved is None else exact(resolved.value)
                 if resolved is not None:
@@ -277,7 +290,7 @@ def _largest(values: FloatArray) -> Fraction:
     return exact(float(values.max()))
 
 
-#: Proved gap filling (2512.23075v4 sec. "Preliminaries"; every line is checked by exact enumeration).
+#: Proved gap filling (2512.23075v4; every line is checked by exact enumeration).
 FILLS: tuple[Fill, ...] = (
     Fill("delta", ("max_kl",), "max(max_kl)", _largest),
     Fill("epsilon", ("max_tv",), "max(max_tv)", _largest),
@@ -287,7 +300,6 @@ FILLS: tuple[Fill, ...] = (
     Fill("kl_seq", ("mean_length", "delta"), "delta mean_length", lambda n, d: n * d),
     Fill("kl_seq", ("T", "delta"), "T delta", lambda T, d: T * d),
     Fill("tv_sum", ("mean_tv",), "sum(mean_tv)", sum_up),
-    Fill("tv_sum", ("max_tv",), "sum(max_tv)", sum_up),
     Fill("tv_sum", ("mean_length", "epsilon"), "epsilon mean_length", lambda n, e: n * e),
     Fill("tv_sum", ("T", "epsilon"), "T epsilon", lambda T, e: T * e),
     Fill("tv_seq", ("kl_seq",), "sqrt(kl_seq/2)", pinsker),
@@ -303,18 +315,3 @@ FILLS: tuple[Fill, ...] = (
 
 def _entry(value: Any, k: int) -> object:
     return value[k] if isinstance(value, np.ndarray) else value
-
-
-def _standing_of(names: tuple[str, ...], profile: Profile, standing: Mapping[str, Standing]) -> Standing:
-    return weakest(standing.get(n, Standing.PROVED) for n in names if getattr(profile, n) is not None)
-
-
-def _reward_range(value: Any) -> tuple[float, float]:
-    try:
-        low, high = value
-    except (TypeError, ValueError):
-        refuse("reward_range", "a pair (lowest, highest)", value)
-    pair = number("reward_range[0]", low), number("reward_range[1]", high)
-    if not (math.isfinite(pair[0]) and math.isfinite(pair[1]) and pair[0] < pair[1]):
-        refuse("reward_range", "two finite numbers, lowest < highest", pair)
-    return pair

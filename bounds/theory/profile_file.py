@@ -41,10 +41,17 @@ def read_values(path: Path, scalars: Collection[str]) -> dict[str, Any]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    loaded = json.loads(path.read_text(encoding="utf-8"))
+    loaded = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_no_twice)
     if not isinstance(loaded, dict):
         raise TypeError("it must hold one JSON object with Profile's names as keys")
     return loaded
+
+
+def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise TypeError("a key stands in it twice")
+    return values
 
 
 def _npz(path: Path) -> dict[str, Any]:
@@ -56,9 +63,9 @@ def _npz(path: Path) -> dict[str, Any]:
 def _table(path: Path) -> dict[str, Any]:
     import pandas as pd
 
-    frame = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+    frame = pd.read_csv(path, skip_blank_lines=False) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
     return {str(name): frame[name].to_numpy() for name in frame.columns}
 
 
 def _counts(index: np.ndarray[Any, Any]) -> bool:
-    return index.ndim == 1 and np.array_equal(index - index[:1], np.arange(index.size))
+    return any(np.array_equal(index, np.arange(first, first + index.size)) for first in (0, 1))

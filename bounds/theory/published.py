@@ -6,6 +6,7 @@ Each is 4 * sum_t (advantage factor) * (context shift): 2 TV(c_t) bounds the exp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -25,9 +26,19 @@ def _adaptive(q: SimpleNamespace, *, epsilon: Fraction | None, delta: Fraction |
     return 4 * uniform * capped_sum(q.T - 1, epsilon=epsilon, delta=delta)
 
 
-def _published(name: str, title: str, latex: str, source: str, needs: str, formula: object, **more: object) -> Rule:
-    defaults: dict[str, object] = {"assumes": (ABSOLUTE_CONTINUITY,), "in_b_star": True}
-    return Rule(name, PUBLISHED, title, latex, source, tuple(needs.split()), formula, **{**defaults, **more})  # type: ignore[arg-type]
+def _published(
+    name: str,
+    title: str,
+    latex: str,
+    source: str,
+    needs: str,
+    formula: Callable[[SimpleNamespace], Fraction],
+    *,
+    optional: tuple[str, ...] = (),
+    assumes: tuple[str, ...] = (ABSOLUTE_CONTINUITY,),
+    in_b_star: bool = True,
+) -> Rule:
+    return Rule(name, PUBLISHED, title, latex, source, tuple(needs.split()), formula, assumes, optional, in_b_star)
 
 
 PUBLISHED_RULES: tuple[Rule, ...] = (

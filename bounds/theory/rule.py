@@ -51,15 +51,15 @@ class Rule:
         """The bound with its inputs and standing, or why there is none."""
         gap = profile.has_support_gap
         if gap and ABSOLUTE_CONTINUITY in self.assumes:
-            return Withheld(self.name, self.family, "its proof needs theta << roll, and there is a support gap")
+            return Withheld(self.name, self.family, "the proof needs theta << roll")
         if gap and profile.reward_range[0] != 0.0:
-            reason = "with a support gap, rewards must start at 0 (the error gains a * sum of the gap)"
+            reason = "without theta << roll, rewards must start at 0"
             return Withheld(self.name, self.family, reason)
         found = profile.quantities(self.needs, self.optional, self.family, standing or {})
         if isinstance(found, str):
             return Withheld(self.name, self.family, f"needs {found}")
         quantities, inputs = found
-        value = round_up(self.formula(quantities) * exact(profile.reward_spread))
+        value = round_up(self.formula(quantities) * profile.exact_spread)
         return Bound(
             name=self.name,
             title=self.title,
@@ -69,5 +69,5 @@ class Rule:
             standing=weakest(i.standing for i in inputs),
             assumes=self.assumes,
             inputs=inputs,
-            vacuous=value >= profile.reward_spread,
+            vacuous=exact(value) >= profile.exact_spread,
         )

@@ -31,6 +31,12 @@ def pinsker(kl: Fraction) -> Fraction:
     return unit(sqrt_up(kl / 2))
 
 
+def pinsker_array(kl: FloatArray) -> FloatArray:
+    """min(1, sqrt(kl/2)) of each entry, upper values: sqrt is correctly rounded, so one step up is above it."""
+    root = np.nextafter(np.sqrt(np.nextafter(kl / 2.0, math.inf)), math.inf)
+    return np.where(kl == 0.0, 0.0, np.minimum(1.0, root))
+
+
 @cache
 def _direct_sums() -> tuple[tuple[Fraction, Fraction], ...]:
     sums = [(Fraction(0), Fraction(0))]
@@ -89,6 +95,7 @@ def remaining_weights(T: int, *, epsilon: float | None = None, delta: float | No
     if epsilon is not None:
         weights = np.minimum(weights, steps * min(epsilon, 1.0))
     if delta is not None and not math.isinf(delta):
-        weights = np.minimum(weights, np.sqrt(steps * round_up(exact(delta) / 2)))
+        with np.errstate(over="ignore"):
+            weights = np.minimum(weights, np.sqrt(steps * round_up(exact(delta) / 2)))
     weights[-1] = 0.0
     return weights

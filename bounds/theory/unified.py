@@ -85,7 +85,7 @@ def unified(
         withheld=tuple(r for r in results if isinstance(r, Withheld)),
         profile=profile.to_dict(),
         assumptions=profile.assumptions,
-        reward_spread=profile.reward_spread,
+        reward_spread=float(profile.exact_spread),
         published_b_star=frozenset(r.name for r in RULES if r.in_b_star),
     )
 

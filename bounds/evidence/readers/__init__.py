@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -30,7 +31,7 @@ def read_traces(
 
     Parameters
     ----------
-    paths : path, glob, or several
+    paths : path, folder, glob, or several
         Files of one run: JSONL or Parquet with the canonical names.
     format : str
         "auto", or the name of a format.
@@ -47,6 +48,9 @@ def read_traces(
         If a path or glob matches nothing.
     """
     files = [f for p in ([paths] if isinstance(paths, str | Path) else paths) for f in _expand(p)]
+    twice = [f for f, n in Counter(f.resolve() for f in files).items() if n > 1]
+    if twice:
+        raise TraceError(f"{twice[0]}: given more than once, which would count its responses twice")
     reading = Reading(reward_range, logprob_dtype, on_missing)
     readers = [_reader(f, format) for f in files]
     if horizon is None:
@@ -74,6 +78,12 @@ def example_traces() -> TraceSet:
 
 
 def _expand(path: str | Path) -> list[Path]:
+    """The files that a path, a folder or a glob names."""
+    if Path(path).is_dir():
+        found = sorted(p for p in Path(path).iterdir() if p.suffix in (".jsonl", ".parquet"))
+        if not found:
+            raise FileNotFoundError(f"{path}: no .jsonl or .parquet file in this folder")
+        return found
     if Path(path).is_file():
         return [Path(path)]
     found = sorted(Path(p) for p in glob.glob(str(path)) if Path(p).is_file())
@@ -90,4 +100,20 @@ def _reader(path: Path, name: str) -> Any:
     for reader in FORMATS.values():
         if reader.recognises(path):
             return reader
-    raise TraceError(f"{path}: no known format; known are {', '.join(FORMATS)} (JSONL or Parquet)")
+    raise TraceError(f"{path}: {_what_it_is(path)}; a log is JSONL (one JSON object a line) or Parquet")
+
+
+def _what_it_is(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(64)
+    kinds = {
+        b"\x1f\x8b": "this is gzip, which is not read yet: decompress it",
+        b"\x28\xb5\x2f\xfd": "this is zstd, which is not read yet: decompress it",
+        b"[": "this is a JSON array",
+        b"\xff\xfe": "this is UTF-16 text",
+        b"PK": "this is a zip archive",
+        b"\x80": "this is a pickle, which is never opened",
+    }
+    if not head.strip():
+        return "the file is empty"
+    return next((what for magic, what in kinds.items() if head.lstrip().startswith(magic)), "no known format")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ def recognises(path: Path) -> bool:
     """Whether a file is Parquet, or its first line is a JSON object."""
     with path.open("rb") as file:
         head = file.read(64)
-    return head.startswith(_PARQUET) or head.lstrip().startswith(b"{")
+    return head.startswith(_PARQUET) or head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
 
 
 def horizon(path: Path) -> int | None:
@@ -28,6 +29,8 @@ def horizon(path: Path) -> int | None:
     if not _is_parquet(path):
         return None
     said = (_open_parquet(path).schema_arrow.metadata or {}).get(_HORIZON_KEY)
+    if said is not None and not said.isdigit():
+        raise TraceError(f"{path}: the horizon in the file's metadata must be a whole number, got {said!r}")
     return None if said is None else int(said)
 
 
@@ -75,14 +78,17 @@ def _jsonl_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with path.open("rb") as file:
         row = 0
         for line, text in enumerate(file, start=1):
-            if not text.strip():
+            body = text.removeprefix(codecs.BOM_UTF8)
+            if not body.strip():
                 continue
             where = f"{path}:{line}: row {row}"
             try:
-                record = _decode(decoder, text)
-            except (msgspec.MsgspecError, ValueError) as error:
+                record = msgspec.structs.asdict(_decode(decoder, body))
+                if row == 0 or record["rollout_logprobs"] is None or record["train_logprobs"] is None:
+                    record |= _other_keys(body, record)  # so that names which are not read can be pointed out
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 raise TraceError(f"{where}: {error}") from None
-            yield where, msgspec.structs.asdict(record)
+            yield where, record
             row += 1
 
 
@@ -94,8 +100,12 @@ def _decode(decoder: Any, text: bytes) -> Any:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # Python's json writes NaN and Infinity, which are not JSON; as None they are judged under the mask
-        return msgspec.convert(json.loads(text, parse_constant=lambda _: None), decoder.type)
+        # Python's json writes NaN and Infinity, which are not JSON; they are judged under the mask
+        return msgspec.convert(json.loads(text), decoder.type)
+
+
+def _other_keys(text: bytes, known: Mapping[str, Any]) -> dict[str, object]:
+    return {key: ... for key in json.loads(text) if key not in known}
 
 
 def _record_type() -> Any:
@@ -105,7 +115,7 @@ def _record_type() -> Any:
     fields: list[Any] = [
         ("prompt_id", str | int | None, None),
         ("prompt_tokens", list[int] | None, None),
-        ("reward", float | None, None),
+        ("reward", float | bool | None, None),
         ("mask", list[bool | float] | None, None),
         ("step", int | None, None),
         ("weight_version", str | int | None, None),
@@ -126,17 +136,28 @@ def _open_parquet(path: Path) -> Any:
 
 
 def _parquet_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    import pyarrow as pa
+
     file = _open_parquet(path)
-    names = [n for n in file.schema_arrow.names if n in RECORD_FIELDS]
+    present = file.schema_arrow.names
+    names = [n for n in present if n in RECORD_FIELDS]
+    if len(set(present)) < len(present):
+        raise TraceError(f"{path}: a column stands in it twice ({', '.join(present)})")
+    others = dict.fromkeys((n for n in present if n not in RECORD_FIELDS), ...)
     row = 0
-    for batch in file.iter_batches(columns=names):
-        for i in range(batch.num_rows):
-            yield f"{path}: row {row}", {name: _cell(batch.column(name)[i]) for name in names}
-            row += 1
+    try:
+        for batch in file.iter_batches(columns=names):
+            for i in range(batch.num_rows):
+                yield f"{path}: row {row}", {**{n: _cell(batch.column(n)[i]) for n in names}, **others}
+                row += 1
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: damaged after row {row}: {error}") from None
 
 
 def _cell(cell: Any) -> Any:
-    values = getattr(cell, "values", None)
-    if values is None:
-        return cell.as_py()
-    return values.to_numpy(zero_copy_only=False)
+    """One value, or the numbers of a list (null becomes NaN)."""
+    import pyarrow as pa
+
+    if isinstance(cell, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
+        return None if cell.values is None else cell.values.to_numpy(zero_copy_only=False)
+    return cell.as_py()
