@@ -1,16 +1,19 @@
 """Outward rounding: what is printed as an upper bound is never below the true value.
 
 Scalar formulas are evaluated in exact rational arithmetic (:class:`fractions.Fraction`) and rounded to
-float64 once, upward, at the very end. Square roots are the only irrational numbers that the rules need;
-they are enclosed to 160 bits. So a rule can be written as plain mathematics, and no count of rounding
-errors is needed to believe it. Long arrays stay float64 and are summed with a proved error margin.
+float64 once, upward, at the very end. Irrational numbers in them, nearly all of them square roots, are
+enclosed to 160 bits. So a rule can be written as plain mathematics, and no count of rounding errors is
+needed to believe it. Long arrays stay float64 and are summed with a proved error margin.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -89,13 +92,32 @@ def dot_up(a: FloatArray, b: FloatArray, roundings: int = 0) -> Fraction:
     return sum_up(products, roundings + 1) + Fraction(math.ulp(0.0)) * int(subnormal)
 
 
-def product_coupling_up(epsilon: float, length: float) -> float:
-    """An upper value of 1 - (1 - epsilon)^length, without cancellation.
+def upper_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
+    """An upper value of a transcendental expression, by interval arithmetic.
 
-    log1p and expm1 of the C library are taken to be within 4 ulp (the tests compare with mpmath); the
-    condition number of the composition is at most 1, so 16 ulp cover all of it.
+    ``function`` takes an interval context (mpmath's, with outward rounding) and returns an interval;
+    ``bits`` is how many leading bits cancel in it. What is returned is the upper end, a rational.
     """
-    if epsilon >= 1.0:
-        return 1.0
-    value = Fraction(-math.expm1(length * math.log1p(-epsilon)))
-    return min(1.0, round_up(value * (1 + 32 * _UNIT)))
+    context = _interval_context()
+    context.prec = _ROOT_BITS + bits
+    end: Fraction = _rational(function(context).b)
+    return end
+
+
+def interval(context: Any, x: Fraction) -> Any:
+    """A rational as an interval of the context."""
+    return context.mpf(x.numerator) / context.mpf(x.denominator)
+
+
+@cache
+def _interval_context() -> Any:
+    from mpmath.ctx_iv import MPIntervalContext
+
+    return MPIntervalContext()
+
+
+def _rational(end: Any) -> Fraction:
+    sign, mantissa, exponent, _ = end._mpi_[1]
+    if not mantissa and exponent:
+        return INFINITE  # mpmath's inf (or nan, of which nothing is known)
+    return Fraction(-mantissa if sign else mantissa) * Fraction(2) ** exponent

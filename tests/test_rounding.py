@@ -15,14 +15,13 @@ from oracle import capped, real, sum_of_roots
 from bounds._rounding import (
     dot_up,
     exact,
-    product_coupling_up,
     round_down,
     round_up,
     sqrt_enclosure,
     sum_up,
 )
 from bounds._show import shown
-from bounds.theory.terms import _ZETA_HIGH, _ZETA_LOW, capped_sum, sqrt_sum
+from bounds.theory.terms import _ZETA_HIGH, _ZETA_LOW, binomial_excess, capped_sum, product_coupling, sqrt_sum
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 
@@ -86,12 +85,33 @@ def test_capped_sums_are_tight_and_never_below(n, epsilon, delta):
         assert value <= truth * (1 + mpmath.mpf(10) ** -13)
 
 
-@given(st.floats(1e-300, 1.0), st.integers(1, 10**12))
+@given(st.one_of(st.floats(1e-300, 1.0), st.floats(1e-12, 1.0)), st.one_of(st.integers(1, 10**12), st.integers(1, 99)))
 def test_product_coupling(epsilon, length):
     with mpmath.workdps(400):
         truth = 1 - (1 - real(epsilon)) ** length
-        value = real(product_coupling_up(epsilon, length))
-        assert truth <= value <= truth * (1 + mpmath.mpf(10) ** -13)
+        value = real(product_coupling(length, Fraction(epsilon)))
+        assert truth * (1 - mpmath.mpf(10) ** -80) <= value <= truth * (1 + mpmath.mpf(10) ** -30)
+
+
+@given(
+    T=st.one_of(st.integers(1, 10**12), st.integers(1, 99)),
+    X=st.one_of(st.floats(-1.0, -1e-12), st.floats(1e-300, 1e-12), st.floats(1e-12, 2.0)),
+)
+def test_binomial_excess_is_tight_and_never_below(T, X):
+    with mpmath.workdps(800):
+        value = binomial_excess(T, Fraction(X))
+        if T * X > 9000:
+            return
+        truth = (
+            (1 + real(X)) ** T - 1 - T * real(X) if T < 100 else mpmath.expm1(T * mpmath.log1p(real(X))) - T * real(X)
+        )
+        assert truth * (1 - mpmath.mpf(10) ** -180) <= real(value) <= truth * (1 + mpmath.mpf(10) ** -30)
+
+
+def test_binomial_excess_where_the_naive_form_cancels():
+    assert float(binomial_excess(4096, Fraction(1e-12))) == pytest.approx(8.387e-18, rel=1e-3)
+    assert float(binomial_excess(4096, Fraction(2e-4))) == pytest.approx(4 * 0.3351486035**2, rel=1e-9)
+    assert binomial_excess(1, Fraction(3)) == 0
 
 
 @pytest.mark.parametrize("n", [1, 7, 128, 129, 5000, 100_001])

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, TOLERANCE, FloatArray, array, integer, number, refuse, reward_range, unknown
-from bounds._rounding import exact, product_coupling_up, round_up, sum_up
+from bounds._rounding import exact, round_up, sum_up
 from bounds._show import jsonable
 from bounds.results import Assumption, Input, Standing, weakest
 from bounds.theory.fields import FIELDS, LIMITS, is_array
 from bounds.theory.profile_file import read_values
-from bounds.theory.terms import pinsker, pinsker_array
+from bounds.theory.terms import pinsker, pinsker_array, product_coupling
 
 PUBLISHED, SHARP = "published", "sharp"
 
@@ -304,12 +304,7 @@ FILLS: tuple[Fill, ...] = (
     Fill("tv_sum", ("T", "epsilon"), "T epsilon", lambda T, e: T * e),
     Fill("tv_seq", ("kl_seq",), "sqrt(kl_seq/2)", pinsker),
     Fill("tv_seq", ("tv_sum",), "tv_sum", lambda a: min(Fraction(1), a)),
-    Fill(
-        "tv_seq",
-        ("T", "epsilon"),
-        "1 - (1-epsilon)^T",
-        lambda T, e: Fraction(product_coupling_up(float(e), T)),
-    ),
+    Fill("tv_seq", ("T", "epsilon"), "1 - (1-epsilon)^T", product_coupling),
 )
 
 
