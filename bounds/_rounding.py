@@ -104,6 +104,13 @@ def upper_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
     return _rational(function(context).b) * (1 + Fraction(1, 2**100))
 
 
+def lower_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
+    """A lower value; see :func:`upper_value`."""
+    context = _interval_context()
+    context.prec = _ROOT_BITS + bits
+    return _rational(function(context).a) * (1 - Fraction(1, 2**100))
+
+
 def interval(context: Any, x: Fraction) -> Any:
     """A rational as an interval of the context."""
     return context.mpf(x.numerator) / context.mpf(x.denominator)
@@ -117,6 +124,7 @@ def _interval_context() -> Any:
 
 
 def _rational(end: Any) -> Fraction:
+    """The rational that one end of an interval (itself an interval of width 0) is."""
     sign, mantissa, exponent, _ = end._mpi_[1]
     if not mantissa and exponent:
         return INFINITE  # mpmath's inf (or nan, of which nothing is known)

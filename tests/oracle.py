@@ -15,6 +15,8 @@ DIGITS = 40
 
 
 def real(x) -> mpf:
+    if isinstance(x, mpf):
+        return x
     x = Fraction(x)
     return mpf(x.numerator) / x.denominator
 
@@ -65,8 +67,8 @@ def capped(n: int, epsilon=None, delta=None) -> mpf:
     return total
 
 
-def truth(name: str, T: int, delta=None, epsilon=None, kl_seq=None, tv_seq=None) -> mpf:
-    """A rule at scalar inputs that are all given, at 40 digits."""
+def truth(name: str, T: int, delta=0, epsilon=0, kl_seq=0, tv_seq=0, chi2_max=0, chi2_sum=0, reward_sd=0.5) -> mpf:
+    """A rule at scalar inputs that are all given, at 40 digits; Dbar_t is min(epsilon, Pinsker)."""
     with mpmath.workdps(DIGITS):
         e = min(mpf(1), real(epsilon))
         pinsker = min(mpf(1), mpmath.sqrt(real(delta) / 2))
@@ -83,6 +85,19 @@ def truth(name: str, T: int, delta=None, epsilon=None, kl_seq=None, tv_seq=None)
             "adaptive_tv": lambda: 4 * dbar * capped(T - 1, epsilon=epsilon),
             "adaptive": lambda: 4 * dbar * capped(T - 1, epsilon=epsilon, delta=delta),
             "trajectory_kl": lambda: real(kl_seq),
-            "trajectory_tv": lambda: T * min(real(epsilon), mpmath.sqrt(real(delta) / 2)),
+            "trajectory_tv": lambda: T * real(epsilon),
+            "halved_coupling": lambda: 2 * e * (excess(T, -real(e)) / real(e)),
+            "martingale_chi2": lambda: real(reward_sd) * mpmath.sqrt(excess(T, real(chi2_max))),
+            "first_order": lambda: min(mpf(1), real(tv_seq)) + real(reward_sd) * mpmath.sqrt(real(chi2_sum)),
         }
-        return +by[name]()
+        base = name.removeprefix("halved_")
+        if name in by:
+            return +by[name]()
+        return by[base]() / 2 * (mpf(T - 1) / T if base.startswith("mixed") else 1)
+
+
+def excess(T: int, x: mpf) -> mpf:
+    """(1+x)^T - 1 - T x, with as many digits as cancel."""
+    lost = 2 * max(0, -int(mpmath.log10(abs(x) * T))) if x else 0
+    with mpmath.workdps(DIGITS + 40 + lost):
+        return (mpmath.exp(T * mpmath.log1p(x)) if x > -1 else mpf(0)) - 1 - T * x

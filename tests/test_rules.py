@@ -18,7 +18,11 @@ from bounds.theory.published import PUBLISHED_RULES
 
 NAMES = [r.name for r in bounds.RULES]
 PUBLISHED = [r.name for r in PUBLISHED_RULES]
+BY_POSITION = {"context_shift_profile", "adaptive_profile", "cauchy_schwarz"}
+CHI2 = {"martingale_chi2", "cauchy_schwarz", "first_order"}
 every_rule = pytest.mark.parametrize("name", NAMES)
+scalar_rule = pytest.mark.parametrize("name", [n for n in NAMES if n not in BY_POSITION])
+kl_tv_rule = pytest.mark.parametrize("name", [n for n in NAMES if n not in BY_POSITION | CHI2])
 
 PAPER = {"T": 4096, "delta": 1e-4, "epsilon": 5e-3, "kl_seq": 0.01, "tv_seq": 0.05}
 KL_ONLY = {"T": 4096, "delta": 1e-4, "kl_seq": 0.01}
@@ -35,6 +39,11 @@ GOLDEN = [
     (PAPER, "adaptive", 24.710577127412327),
     (PAPER, "trajectory_kl", 0.01),
     (PAPER, "trajectory_tv", 20.48),
+    (PAPER, "halved_mixed_tv", 2.0475),
+    (PAPER, "halved_adaptive", 24.710577127412327 / 2),
+    ({**PAPER, "chi2_max": 2e-4}, "martingale_chi2", 0.3351486035),
+    ({**PAPER, "chi2_sum": 0.02}, "first_order", 0.05 + 0.5 * math.sqrt(0.02)),
+    ({**PAPER, "chi2_sum": 0.02, "mean_reward": 0.1}, "first_order", 0.05 + 0.3 * math.sqrt(0.02)),
     (KL_ONLY, "classical", 1677.312),
     (KL_ONLY, "linear", 115.85237502960395),
     (KL_ONLY, "coupling", 113.83820851246436),
@@ -52,7 +61,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("known", "name", "value"), GOLDEN)
 def test_reference_values(known, name, value):
-    digits = 1e-6 if value in (1139.522,) else 1e-12
+    digits = 1e-6 if value == 1139.522 else 1e-9 if value == 0.3351486035 else 1e-12
     assert bounds.unified(**known)[name].value == pytest.approx(value, rel=digits)
 
 
@@ -83,39 +92,48 @@ def test_b_star_is_over_the_six_families_of_the_paper():
     }
 
 
-def assert_certified(name, T, delta, epsilon, kl_seq, tv_seq):
+def assert_certified(name, T, delta, epsilon, kl_seq, tv_seq, chi2=0.0, reward=None):
     """Never below the truth, never more than 1e-12 relative above it (nor than the smallest float)."""
-    profile = bounds.Profile(T=T, delta=delta, epsilon=epsilon, kl_seq=kl_seq, tv_seq=tv_seq)
-    value = bounds.rule(name).value(profile)
+    rule = bounds.rule(name)
+    profile = bounds.Profile(
+        T=T, delta=delta, epsilon=epsilon, kl_seq=kl_seq, tv_seq=tv_seq, chi2_max=chi2, mean_reward=reward
+    )
+    value = rule.value(profile)
+    resolved = {
+        n: profile.resolve(n, rule.family).value for n in ("epsilon", "kl_seq", "tv_seq", "chi2_max", "chi2_sum")
+    }
+    resolved["reward_sd"] = profile.reward_sd.value
     with mpmath.workdps(40):
-        exact = truth(name, T, delta, epsilon, kl_seq, tv_seq)
+        exact = truth(name, T, delta, **{n: v for n, v in resolved.items() if v < math.inf})
         if value == math.inf:
-            assert exact > real(1.7e308)
+            assert exact > real(1.7e308) or math.inf in resolved.values() or T * chi2 > 1e3
             return
         assert real(value) >= exact * (1 - mpmath.mpf(10) ** -36)
         assert real(value) <= exact * (1 + mpmath.mpf(10) ** -12) + real(5e-324)
 
 
-@every_rule
+@scalar_rule
 @pytest.mark.parametrize("T", [1, 2, 3, 33, 129, 4096, 10**6, 10**12])
 def test_grid_against_the_oracle(name, T):
     for delta, epsilon in itertools.product(
         [1e-300, 1e-12, 1e-4, 0.3, 2.0, 50.0, 1e300], [1e-300, 1e-9, 5e-3, 0.4, 1.0]
     ):
         kl_seq = min(delta / 3, 1.0) if delta < 1e299 else 1.0
-        assert_certified(name, T, delta, epsilon, kl_seq, min(1.0, 2 * epsilon))
+        assert_certified(name, T, delta, epsilon, kl_seq, min(1.0, 2 * epsilon), chi2=epsilon / T**0.5)
 
 
-@every_rule
+@scalar_rule
 @given(
     T=st.one_of(st.integers(1, 300), st.integers(1, 10**12)),
     delta=st.floats(1e-300, 1e6),
     epsilon=st.floats(1e-300, 1.0),
     share=st.floats(0.0, 1.0),
     tv_seq=st.floats(1e-300, 1.0),
+    chi2=st.one_of(st.floats(1e-300, 1e-12), st.floats(1e-12, 1.0)),
+    reward=st.floats(0.0, 1.0),
 )
-def test_random_inputs_against_the_oracle(name, T, delta, epsilon, share, tv_seq):
-    assert_certified(name, T, delta, epsilon, T * delta * share, tv_seq)
+def test_random_inputs_against_the_oracle(name, T, delta, epsilon, share, tv_seq, chi2, reward):
+    assert_certified(name, T, delta, epsilon, T * delta * share, tv_seq, chi2, reward)
 
 
 @pytest.mark.parametrize("route", ["adaptive", "adaptive_kl", "adaptive_tv"])
@@ -203,7 +221,7 @@ def test_the_simplified_pinsker_marginal_form_is_not_an_equality(T, share):
 SCALARS = {"delta": 0.02, "epsilon": 0.05, "kl_seq": 0.1, "tv_seq": 0.2, "tv_sum": 0.4, "mean_length": 15.0}
 
 
-@every_rule
+@kl_tv_rule
 @pytest.mark.parametrize("field", list(SCALARS))
 @given(low=st.floats(0.0, 1.0), high=st.floats(0.0, 1.0))
 def test_monotone_in_every_input(name, field, low, high):
@@ -220,7 +238,7 @@ def test_monotone_in_every_input(name, field, low, high):
     assert values[0] <= values[1]
 
 
-@every_rule
+@kl_tv_rule
 @given(T=st.integers(1, 10**9), more=st.integers(0, 10**9))
 def test_monotone_in_the_horizon(name, T, more):
     values = [bounds.rule(name).value(bounds.Profile(T=h, delta=1e-5, epsilon=1e-3)) for h in (T, T + more)]
@@ -229,17 +247,29 @@ def test_monotone_in_the_horizon(name, T, more):
 
 @every_rule
 def test_zero_divergence_is_zero_error(name):
-    zero = {"delta": 0.0, "epsilon": 0.0, "kl_seq": 0.0, "tv_seq": 0.0}
-    for T in (1, 2, 4096, 10**12):
+    zero = {"delta": 0.0, "epsilon": 0.0, "kl_seq": 0.0, "tv_seq": 0.0, "chi2_max": 0.0}
+    for T in (1, 2, 4096, 10**12) if name not in BY_POSITION else ():
         assert bounds.rule(name).value(bounds.Profile(T=T, **zero)) == 0.0
-    assert bounds.rule(name).value(bounds.Profile(T=3, mean_tv=np.zeros(3), **zero)) == 0.0
+    arrays = {f"{side}_{d}": np.zeros(3) for side in ("mean", "max") for d in ("tv", "kl", "chi2")}
+    assert bounds.rule(name).value(bounds.Profile(T=3, **arrays, **zero)) == 0.0
 
 
 @every_rule
 def test_one_token(name):
     """At T = 1 the surrogate is exact: rules of products vanish, the others stay."""
-    value = bounds.rule(name).value(bounds.Profile(T=1, delta=0.1, epsilon=0.2, kl_seq=0.1, tv_seq=0.2))
+    arrays = {
+        "mean_tv": [0.2],
+        "mean_kl": [0.1],
+        "mean_chi2": [0.3],
+        "max_tv": [0.2],
+        "max_kl": [0.1],
+        "max_chi2": [0.3],
+    }
+    known = {"delta": 0.1, "epsilon": 0.2, "kl_seq": 0.1, "tv_seq": 0.2, "chi2_max": 0.3}
+    value = bounds.rule(name).value(bounds.Profile(T=1, **known, **arrays))
     expected = {
+        "halved_linear": 0.4,
+        "first_order": 0.2 + 0.5 * math.sqrt(0.3),
         "linear": 0.8,
         "mixed_kl": 4 * 0.05,
         "mixed_tv": 4 * 0.2 * 0.2,
@@ -249,19 +279,24 @@ def test_one_token(name):
     assert value == pytest.approx(expected.get(name, 0.0), rel=1e-12)
 
 
-@every_rule
+@kl_tv_rule
 def test_infinite_divergence_makes_no_bound_false(name):
     value = bounds.rule(name).value(bounds.Profile(T=7, delta=math.inf, kl_seq=math.inf))
     assert value >= 1.0
 
 
-@pytest.mark.parametrize("name", [n for n in PUBLISHED if n not in ("classical",)])
+def test_infinite_chi2_is_infinite():
+    table = bounds.unified(T=7, chi2_max=math.inf, tv_seq=0.1)
+    assert table["martingale_chi2"].value == table["first_order"].value == math.inf
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLISHED if n != "classical"])
 def test_published_rules_are_capped(name):
     value = bounds.rule(name).value(bounds.Profile(T=100, delta=1e6, epsilon=1.0))
     assert value <= 4 * 100
 
 
-@every_rule
+@kl_tv_rule
 @given(low=st.floats(-5.0, 5.0), spread=st.floats(0.01, 100.0))
 def test_errors_scale_with_the_reward_range(name, low, spread):
     known = {"T": 10, "delta": 0.01, "epsilon": 0.02}
@@ -288,13 +323,30 @@ def test_rules_are_documented(name):
 
 
 @every_rule
-def test_support_gap_withdraws_what_loses_its_proof(name):
-    known = {"T": 5, "delta": 0.1, "epsilon": 0.1}
-    for gap in ({"absolutely_continuous": False}, {"support_gap": 0.05}):
-        table = bounds.unified(**known, **gap)
-        assert (name in table) == (name in ("linear", "trajectory_kl", "trajectory_tv"))
-        assert table.assumptions == ()
-    assert "absolutely_continuous" in str(bounds.unified(**known))
+def test_support_gap_withdraws_or_corrects_what_loses_its_proof(name):
+    arrays = {
+        "mean_tv": [0.1] * 5,
+        "mean_kl": [0.1] * 5,
+        "mean_chi2": [0.1] * 5,
+        "max_tv": [0.1] * 5,
+        "max_kl": [0.1] * 5,
+    }
+    known = {"T": 5, "delta": 0.1, "epsilon": 0.1, "chi2_max": 0.2, **arrays}
+    free = name in ("linear", "halved_linear", "trajectory_kl", "trajectory_tv")
+    plain = bounds.unified(**known)
+    assert "absolutely_continuous" in str(plain)
+    unknown_gap = bounds.unified(**known, absolutely_continuous=False)
+    assert (name in unknown_gap) == free
+    declared = bounds.unified(**known, support_gap=0.02)
+    assert unknown_gap.assumptions == declared.assumptions == ()
+    assert (name in declared) == (name not in CHI2)
+    if name in declared:
+        term = 0.0 if free else 5 * 0.02
+        assert declared[name].value == pytest.approx(plain[name].value + term, rel=1e-12)
+        assert ("support_gap" in [i.name for i in declared[name].inputs]) == bool(term)
+    shorter = bounds.unified(**known, support_gap=0.02, mean_length=2.0)
+    if name in declared and not free:
+        assert shorter["coupling"].value == pytest.approx(plain["coupling"].value + 2 * 0.02, rel=1e-12)
 
 
 def test_with_a_gap_and_rewards_that_do_not_start_at_zero_nothing_is_claimed():
@@ -302,6 +354,11 @@ def test_with_a_gap_and_rewards_that_do_not_start_at_zero_nothing_is_claimed():
     assert table.bounds == ()
     assert table.best is None
     assert "No rule applies" in str(table)
+    declared = bounds.unified(T=5, delta=0.1, support_gap=0.01, reward_range=(-1, 1))
+    assert declared["trajectory_kl"].value == pytest.approx(2 * 5 * 0.1 + 1 * 5 * 0.01)  # (b-a) D + |a| sum of the gap
+    assert declared["coupling"].value == pytest.approx(
+        2 * bounds.unified(T=5, delta=0.1)["coupling"].value + 3 * 5 * 0.01
+    )
 
 
 def test_scalars_are_never_expanded_to_the_horizon():

@@ -6,13 +6,18 @@ As in :mod:`bounds.proof.symbolic`, each function returns whether its statement 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import sympy as sp
 
 from bounds._rounding import exact, round_up, sqrt_up
-from bounds.proof.exact import Problem, Tree, random_problem
+from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, pinsker_curve, tv_of_cap
+from bounds.proof.exact import Problem, Tree, log_low, random_problem
+from bounds.results import BoundTable
 from bounds.theory.profile import FILLS
 from bounds.theory.terms import capped_sum
 from bounds.theory.unified import RULES, rule, unified
@@ -27,6 +32,12 @@ _KNOWN: tuple[tuple[str, ...], ...] = (
     ("delta", "mean_kl"),
     ("max_kl", "max_tv"),
     ("epsilon", "mean_length"),
+    ("chi2_max",),
+    ("max_chi2",),
+    ("tv_seq", "chi2_sum"),
+    ("mean_chi2", "mean_kl"),
+    ("max_tv", "mean_kl", "mean_tv", "tv_seq"),
+    ("mean_tv", "max_tv", "max_kl"),
 )
 _GRID = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(3, 2), Fraction(3)]
 
@@ -43,19 +54,70 @@ def context_distance(factor: Fraction = Fraction(1)) -> bool:
     return True
 
 
+def _ratio_grid() -> Iterator[tuple[tuple[Fraction, ...], Fraction]]:
+    """Ratios of a response on a rational grid, and their W^-."""
+    for length in range(1, 6):
+        for rho in itertools.product(_GRID, repeat=length):
+            yield rho, max(Fraction(0), 1 + sum((r - 1 for r in rho), start=-math.prod(rho, start=Fraction(1))))
+
+
 def w_below_u(factor: Fraction = Fraction(1)) -> bool:
     """W^- <= U^+ on a rational grid of ratios; the step of the proof, (1-U)(1-x) >= 1-U-x, symbolically."""
     U, x = sp.symbols("U x", nonnegative=True)
     step = sp.expand((1 - U) * (1 - x) - (1 - U - x)) == U * x
-    for length in range(1, 6):
-        for rho in itertools.product(_GRID, repeat=length):
-            product = Fraction(1)
-            for r in rho:
-                product *= r
-            w_minus = max(Fraction(0), 1 + sum(r - 1 for r in rho) - product)
-            if w_minus > factor * sum(max(Fraction(0), r - 1) for r in rho):
+    return bool(step) and all(w <= factor * sum(max(Fraction(0), r - 1) for r in rho) for rho, w in _ratio_grid())
+
+
+def w_below_product(factor: Fraction = Fraction(1)) -> bool:
+    """W^- <= U^+ U^- on a rational grid of ratios."""
+    return all(
+        w <= factor * sum(max(Fraction(0), r - 1) for r in rho) * sum(max(Fraction(0), 1 - r) for r in rho)
+        for rho, w in _ratio_grid()
+    )
+
+
+def product_of_couplings(factor: Fraction = Fraction(1)) -> bool:
+    """TV of the contexts at position t <= 1 - prod_{s<t} (1 - eps_s), on every prompt."""
+    for problem in _problems(40):
+        eps = problem.per_position("max_tv")
+        for tree, t in itertools.product(problem.trees, range(problem.horizon)):
+            tv = abs(tree.theta_mass[t] - tree.roll_mass[t]).sum() / 2
+            if tv > factor * (1 - math.prod(1 - e for e in eps[:t])):
                 return False
-    return bool(step)
+    return True
+
+
+def conversions(factor: Fraction = Fraction(1)) -> bool:
+    """chi2, KL and TV of rational rows obey the conversions at their own largest |log ratio|."""
+    for problem in _problems(60, horizon=1):
+        p, q = problem.trees[0].roll[0][0], problem.trees[0].theta[0][0]
+        logs = [abs(log_low(b / a)) for a, b in zip(p, q, strict=True) if a > 0 and b > 0]
+        if any((a > 0) != (b > 0) for a, b in zip(p, q, strict=True)) or not any(logs):
+            continue
+        cap = max(logs) + Fraction(1, 10**40)
+        found = {name: values[0] for name, values in problem.trees[0].divergences(0).items()}
+        pairs = [
+            (found["chi2"], chi2_per_kl(cap) * found["kl"]),
+            (found["chi2"], chi2_per_tv(cap) * found["tv"]),
+            (found["kl"], kl_of_cap(cap)),
+            (found["tv"], tv_of_cap(cap)),
+        ]
+        if any(value > factor * limit for value, limit in pairs):
+            return False
+    return True
+
+
+def exact_pinsker(factor: float = 1.0) -> bool:
+    """TV <= curve(KL) for pairs of two outcomes on a grid, attained to 1e-3 by some of them."""
+    nearest = 0.0
+    for p, q in itertools.product(np.linspace(0.02, 0.98, 25), repeat=2):
+        if p != q:
+            kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+            limit = factor * float(pinsker_curve(Fraction(kl)))
+            if abs(p - q) > limit * (1 + 1e-9):
+                return False
+            nearest = max(nearest, abs(p - q) / limit)
+    return bool(nearest > 0.999)
 
 
 def expected_u(factor: Fraction = Fraction(1)) -> bool:
@@ -93,13 +155,14 @@ def fills(factor: Fraction = Fraction(1)) -> bool:
     rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
     for problem in _problems(40) + _problems(40, zeros_roll=0.3):
         truth = problem.profile()
-        for fill in FILLS:
-            known = [n for n in fill.needs if n != "T"]
-            filled = fill.apply(problem.profile(*known), "published")
-            if filled is None or exact(filled.value) * factor < exact(getattr(truth, fill.target)) * rounding:
-                return False
+        for fill, family in itertools.product(FILLS, ("published", "sharp")):
+            known = [n for n in fill.needs if n not in ("T", "log_ratio_max")]  # the cap has its own check
+            if "log_ratio_max" not in fill.needs and fill.family in (None, family):
+                filled = fill.apply(problem.profile(*known), family)
+                if filled is None or exact(filled.value) * factor < exact(getattr(truth, fill.target)) * rounding:
+                    return False
         for known in (["mean_kl"], ["max_kl"], ["max_tv"], ["mean_kl", "epsilon"]):
-            by_array = problem.profile(*known).mean_tv_array()
+            by_array = problem.profile(*known).resolve_array("mean_tv", "sharp")
             least = np.asarray(truth.mean_tv) * float(rounding)
             if by_array is None or (by_array[0] * float(factor) < least).any():
                 return False
@@ -108,13 +171,20 @@ def fills(factor: Fraction = Fraction(1)) -> bool:
 
 def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
     """No enumerated rational problem has a worst |Error| above the rule, from all inputs or from few."""
-    gaps = not rule(name).assumes
-    for problem in _problems(60, zeros_roll=0.3 if gaps else 0.0):
-        for names in _KNOWN:
-            table = unified(problem.profile(*names))
-            if name in table and factor * Fraction(min(table[name].value, 1e300)) < problem.worst_error:
-                return False
-    return True
+    bounded = [
+        (worst, exact(table[name].value))
+        for worst, tables in _enumerated(gaps=not rule(name).assumes)
+        for table in tables
+        if name in table
+    ]
+    return len(bounded) > 20 and all(factor * value >= worst for worst, value in bounded)
+
+
+@cache
+def _enumerated(gaps: bool) -> tuple[tuple[Fraction, tuple[BoundTable, ...]], ...]:
+    """The worst error of each problem, and the bounds from each selection of what is true of it."""
+    problems = _problems(60, zeros_roll=0.3 if gaps else 0.0)
+    return tuple((p.worst_error, tuple(unified(p.profile(*names)) for names in _KNOWN)) for p in problems)
 
 
 def withdrawn(factor: Fraction = Fraction(1)) -> bool:

@@ -14,7 +14,9 @@ _ALL = tuple(r.name for r in RULES)
 _PAPER = tuple(r.name for r in RULES if r.family == "published")
 _KL_ROUTE = tuple(n for n in _PAPER if "kl" in n or "pinsker" in n)
 
-_BY_POSITION = ("linear", "adaptive_kl", "adaptive_tv", "adaptive", "trajectory_tv")
+_HALVED = tuple(n for n in _ALL if n.startswith("halved"))
+_CHI2 = ("martingale_chi2", "cauchy_schwarz", "first_order")
+_PROFILES = ("context_shift_profile", "adaptive_profile")
 
 
 def _check(run: Callable[..., bool], how: str, rules: tuple[str, ...], **wrong: Any) -> Check:
@@ -47,6 +49,16 @@ CHECKS: tuple[Check, ...] = (
     _check(symbolic.expected_k3, SYMBOLIC, ("trajectory_kl",), constant=2),
     _check(instances.w_below_u, EXACT, ("trajectory_tv",), factor=Fraction(9, 10)),
     _check(instances.expected_u, EXACT, ("trajectory_tv",), factor=Fraction(2)),
+    _check(instances.w_below_product, EXACT, _CHI2, factor=Fraction(9, 10)),
+    _check(symbolic.free_baseline, SYMBOLIC, (*_HALVED, *_PROFILES), baseline=0),
+    _check(instances.product_of_couplings, EXACT, ("halved_coupling", *_PROFILES), factor=Fraction(9, 10)),
+    _check(symbolic.orthogonal_increments, SYMBOLIC, _CHI2, first=3),
+    _check(symbolic.expected_square_of_score, SYMBOLIC, _CHI2, factor=2),
+    _check(symbolic.summed_excess, SYMBOLIC, ("martingale_chi2", "halved_coupling"), start=2),
+    _check(symbolic.chi2_to_kl, SYMBOLIC, _CHI2, power=3),
+    _check(instances.conversions, EXACT, _CHI2, factor=Fraction(9, 10)),
+    _check(symbolic.curve_slope, SYMBOLIC, (*_HALVED, *_PROFILES), factor=3),
+    _check(instances.exact_pinsker, NUMERIC, (*_HALVED, *_PROFILES), factor=0.99),
     _check(instances.fills, EXACT, _ALL, factor=Fraction(9, 10)),
     _check(instances.withdrawn, EXACT, _ALL, factor=Fraction(0)),
     *(
@@ -57,7 +69,7 @@ CHECKS: tuple[Check, ...] = (
             f"{n} is its printed form, not below and within 1e-12",
             factor=Fraction(999, 1000),
         )
-        for n in _ALL
+        for n in symbolic.RESTATED
     ),
     *(
         _for_rule(
@@ -67,7 +79,7 @@ CHECKS: tuple[Check, ...] = (
             f"{n} on arrays is its printed form, not below and within 1e-12",
             factor=Fraction(999, 1000),
         )
-        for n in _BY_POSITION
+        for n in symbolic.BY_POSITION
     ),
     *(_for_rule(instances.holds, n, EXACT, f"{n} holds on enumerated problems", factor=Fraction(1, 8)) for n in _ALL),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import unknown
-from bounds._show import Row, finite, html_lines, html_table, plain, rich_table, shown
+from bounds._show import Row, finite, html_lines, html_table, jsonable, plain, rich_table, shown
 from bounds.results.standing import Assumption, Standing, assumption_dicts
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class BoundTable:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, keys as ``trm-bounds bstar --json`` prints them."""
         return {
-            "profile": dict(self.profile),
+            "profile": {name: jsonable(value) for name, value in self.profile.items()},
             "bounds": [b.to_dict() for b in self.bounds],
             "b_star": named_value(self.best),
             "b_star_published": named_value(self.best_published),

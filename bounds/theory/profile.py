@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, TOLERANCE, FloatArray, array, integer, number, refuse, reward_range, unknown
-from bounds._rounding import exact, round_up, sum_up
+from bounds._rounding import exact, round_up, sqrt_up, sum_up
 from bounds._show import jsonable
+from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, pinsker, pinsker_curve, tv_of_cap
 from bounds.results import Assumption, Input, Standing, weakest
 from bounds.theory.fields import FIELDS, LIMITS, is_array
 from bounds.theory.profile_file import read_values
-from bounds.theory.terms import pinsker, pinsker_array, product_coupling
+from bounds.theory.terms import half_root_array, pinsker_array, product_coupling
 
 PUBLISHED, SHARP = "published", "sharp"
 
@@ -94,6 +95,7 @@ class Profile:
     mean_reward: float | None = None
     reward_range: tuple[float, float] = (0.0, 1.0)
     absolutely_continuous: bool = True
+    _resolved: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -144,6 +146,18 @@ class Profile:
         return not self.absolutely_continuous
 
     @property
+    def summed_gap(self) -> Fraction | None:
+        """An upper value of theta's expected mass off roll's support, summed over positions, if it is declared."""
+        if self.support_gap is None:
+            return None
+        return exact(self.support_gap) * (self.T if self.mean_length is None else exact(self.mean_length))
+
+    def gap_inputs(self, standing: Mapping[str, Standing]) -> tuple[Input, ...]:
+        """What a bound used of the support gap."""
+        names = [n for n in ("support_gap", "mean_length") if getattr(self, n) is not None]
+        return tuple(Input(n, getattr(self, n), standing=standing.get(n, Standing.PROVED)) for n in names)
+
+    @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What every bound on this profile takes for granted."""
         if self.has_support_gap:
@@ -153,7 +167,7 @@ class Profile:
 
     def known(self) -> dict[str, object]:
         """The fields that were given, by name."""
-        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+        return {f.name: v for f in fields(self) if f.init and (v := getattr(self, f.name)) is not None}
 
     def __repr__(self) -> str:
         fields_ = (
@@ -171,54 +185,76 @@ class Profile:
 
         Published rules take a given value as it is; sharp rules take the smallest that is proved.
         """
+        found: Input | None = self._remember(self._resolve, name, family)
+        return found
+
+    def _remember(self, resolve: Callable[[str, str], Any], name: str, family: str) -> Any:
+        if (name, family) not in self._resolved:
+            self._resolved[name, family] = resolve(name, family)
+        return self._resolved[name, family]
+
+    def _resolve(self, name: str, family: str) -> Input | None:
         given = getattr(self, name)
         candidates = [] if given is None else [Input(name, given)]
         if not candidates or family == SHARP:
             candidates += [f for fill in FILLS if fill.target == name and (f := fill.apply(self, family))]
         return min(candidates, key=lambda c: c.value, default=None)
 
-    def mean_tv_array(self) -> tuple[FloatArray, str, tuple[str, ...]] | None:
-        """Upper values [T] of the expected TV at each position, how they came about and from which fields."""
-        if isinstance(self.mean_tv, np.ndarray):
-            return self.mean_tv, "given", ("mean_tv",)
-        upper: list[tuple[FloatArray | float, str, str]] = []
-        if isinstance(self.max_tv, np.ndarray):
-            upper.append((self.max_tv, "max_tv", "max_tv"))
-        for name in ("mean_kl", "max_kl"):
-            kl = getattr(self, name)
-            if isinstance(kl, np.ndarray):
-                upper.append((pinsker_array(kl), f"sqrt({name}/2)", name))
+    def resolve_array(self, name: str, family: str = PUBLISHED) -> tuple[FloatArray, Input] | None:
+        """An array [T] that was given or follows from others, position by position; None if it does not follow.
+
+        The Input's value is its largest entry. Given and filled are combined as in :meth:`resolve`.
+        """
+        found: tuple[FloatArray, Input] | None = self._remember(self._resolve_array, name, family)
+        return found
+
+    def _resolve_array(self, name: str, family: str) -> tuple[FloatArray, Input] | None:
+        given = getattr(self, name)
+        upper = [] if given is None else [(given, "given", name)]
+        if not upper or family == SHARP:
+            for fill in ARRAY_FILLS:
+                source = getattr(self, fill.source)
+                if fill.target == name and source is not None and fill.family in (None, family):
+                    upper.append((fill.value(source), fill.how, fill.source))
         if not upper:
             return None
-        if self.epsilon is not None:
-            upper.append((self.epsilon, "epsilon", "epsilon"))
+        top = SUPREMA[name]
+        if given is None and getattr(self, top) is not None:
+            upper.append((getattr(self, top), top, top))
         smallest = functools.reduce(np.minimum, [bound for bound, _, _ in upper])
-        how = "smallest of " + ", ".join(how for _, how, _ in upper) if len(upper) > 1 else upper[0][1]
-        return np.asarray(smallest), how, tuple(name for _, _, name in upper)
+        hows = [how for _, how, _ in upper]
+        how = hows[0] if len(upper) == 1 else f"smallest of {', '.join(hows)}"
+        used = () if how == "given" else tuple(source for _, _, source in upper)
+        return np.asarray(smallest), Input(name, float(np.max(smallest)), how, used)
+
+    @property
+    def reward_sd(self) -> Input:
+        """An upper value of the reward's standard deviation under roll, for rewards mapped to [0, 1]."""
+        if self.mean_reward is None:
+            return Input("reward_sd", 0.5, "1/2, of any reward in a range of 1")
+        low = exact(self.reward_range[0])
+        mean = min(Fraction(1), max(Fraction(0), (exact(self.mean_reward) - low) / self.exact_spread))
+        return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
 
     def quantities(
         self, needs: tuple[str, ...], optional: tuple[str, ...], family: str, standing: Mapping[str, Standing]
     ) -> tuple[SimpleNamespace, tuple[Input, ...]] | str:
         """The exact numbers that a formula asks for, and their provenance; or the name that is missing."""
-        space = SimpleNamespace(T=self.T)
-        inputs = []
+        space, inputs = SimpleNamespace(T=self.T), list[Input]()
+        value: Any
         for name in needs + optional:
-            if name == "mean_tv":
-                found = self.mean_tv_array()
-                space.mean_tv = None if found is None else found[0]
-                if found is not None:
-                    array_, how, used = found
-                    weak = weakest(standing.get(u, Standing.PROVED) for u in used)
-                    inputs.append(Input("mean_tv", float(array_.max()), how, () if how == "given" else used, weak))
-                continue
-            resolved = self.resolve(name, family)
-            if resolved is None and name in needs:
+            if name in FIELDS and is_array(name):
+                by_position = self.resolve_array(name, family)
+                value, found = (None, None) if by_position is None else by_position
+            else:
+                found = self.reward_sd if name == "reward_sd" else self.resolve(name, family)
+                value = None if found is None else exact(found.value)
+            if found is None and name in needs:
                 return name
-            setattr(space, name, None if resolved is None else exact(resolved.value))
-            if resolved is not None:
-                used = resolved.used or (name,)
-                weak = weakest(standing.get(u, Standing.PROVED) for u in used)
-                inputs.append(Input(name, resolved.value, resolved.how, resolved.used, weak))
+            setattr(space, name, value)
+            if found is not None:
+                weak = weakest(standing.get(u, Standing.PROVED) for u in found.used or (name,))
+                inputs.append(replace(found, standing=weak))
         return space, tuple(inputs)
 
     @classmethod
@@ -233,7 +269,7 @@ class Profile:
         ValueError
             An unknown column, with the likely meant name; or anything that :class:`Profile` refuses.
         """
-        known = [f.name for f in fields(cls)]
+        known = [f.name for f in fields(cls) if f.init]
         values = {**read_values(Path(path), [n for n in known if not is_array(n) and n != "reward_range"]), **overrides}
         for name in values:
             if name not in known:
@@ -258,32 +294,47 @@ class Fill:
     how: str
     value: Callable[..., Fraction]
     family: str | None = None  # None: published and sharp rules alike
+    given: tuple[str, ...] = ()  # of ``needs``: only as given, since they may be filled from the target
 
     def apply(self, profile: Profile, family: str) -> Input | None:
         """The target's upper value on this profile, or None if something that it needs is unknown."""
         if self.family not in (None, family):
             return None
         arguments: list[Any] = []
+        value: Any
+        found: Input | None
         used: list[str] = []
         chain = [self.how]
         for name in self.needs:
-            value = getattr(profile, name)
-            if name == "mean_tv" and (by_position := profile.mean_tv_array()) is not None:
-                value, how, fields_used = by_position
-                used += fields_used
-                chain += [f"mean_tv = {how}"] if how != "given" else []
-            elif name in FIELDS and not is_array(name):
-                resolved = profile.resolve(name, family)
-                value = None if resolved is None else exact(resolved.value)
-                if resolved is not None:
-                    used += resolved.used or (name,)
-                    chain += [f"{name} = {resolved.how}"] if resolved.used else []
+            if name == "T" or name in self.given:
+                value, found = getattr(profile, name), Input(name, 0.0)
+            elif is_array(name):
+                by_position = profile.resolve_array(name, family)
+                value, found = (None, None) if by_position is None else by_position
             else:
-                used += [name] if name != "T" else []
-            if value is None:
+                found = profile.resolve(name, family)
+                value = None if found is None else exact(found.value)
+            if found is None or value is None:
                 return None
-            arguments.append(value)
+            arguments.append(exact(value) if name in self.given else value)
+            used += found.used or ((name,) if name != "T" else ())
+            chain += [f"{name} = {found.how}"] if found.used else []
         return Input(self.target, round_up(self.value(*arguments)), ", ".join(chain), tuple(dict.fromkeys(used)))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFill:
+    """A proved inequality that holds position by position."""
+
+    target: str
+    source: str
+    how: str
+    value: Callable[[FloatArray], FloatArray]
+    family: str | None = None
+
+
+def _half_root(chi2: Fraction) -> Fraction:
+    return min(Fraction(1), sqrt_up(chi2) / 2)
 
 
 def _largest(values: FloatArray) -> Fraction:
@@ -293,19 +344,50 @@ def _largest(values: FloatArray) -> Fraction:
 #: Proved gap filling (2512.23075v4; every line is checked by exact enumeration).
 FILLS: tuple[Fill, ...] = (
     Fill("delta", ("max_kl",), "max(max_kl)", _largest),
+    Fill("delta", ("log_ratio_max",), "Lam tanh(Lam/2)", kl_of_cap, SHARP),
     Fill("epsilon", ("max_tv",), "max(max_tv)", _largest),
-    Fill("epsilon", ("delta",), "sqrt(delta/2)", pinsker),
+    Fill("epsilon", ("delta",), "sqrt(delta/2)", pinsker, PUBLISHED),
+    Fill("epsilon", ("delta",), "curve(delta)", pinsker_curve, SHARP),
+    Fill("epsilon", ("chi2_max",), "sqrt(chi2_max)/2", _half_root, SHARP, given=("chi2_max",)),
+    Fill("epsilon", ("log_ratio_max",), "tanh(Lam/2)", tv_of_cap, SHARP),
+    Fill("chi2_max", ("max_chi2",), "max(max_chi2)", _largest),
+    Fill("chi2_max", ("delta", "log_ratio_max"), "c(Lam) delta", lambda d, cap: chi2_per_kl(cap) * d, SHARP),
+    Fill("chi2_max", ("epsilon", "log_ratio_max"), "2 sinh(Lam) epsilon", lambda e, cap: chi2_per_tv(cap) * e, SHARP),
     Fill("kl_seq", ("mean_kl",), "sum(mean_kl)", sum_up),
-    Fill("kl_seq", ("max_kl",), "sum(max_kl)", sum_up),
     Fill("kl_seq", ("mean_length", "delta"), "delta mean_length", lambda n, d: n * d),
     Fill("kl_seq", ("T", "delta"), "T delta", lambda T, d: T * d),
     Fill("tv_sum", ("mean_tv",), "sum(mean_tv)", sum_up),
     Fill("tv_sum", ("mean_length", "epsilon"), "epsilon mean_length", lambda n, e: n * e),
     Fill("tv_sum", ("T", "epsilon"), "T epsilon", lambda T, e: T * e),
-    Fill("tv_seq", ("kl_seq",), "sqrt(kl_seq/2)", pinsker),
+    Fill("tv_seq", ("kl_seq",), "sqrt(kl_seq/2)", pinsker, PUBLISHED),
+    Fill("tv_seq", ("kl_seq",), "curve(kl_seq)", pinsker_curve, SHARP),
     Fill("tv_seq", ("tv_sum",), "tv_sum", lambda a: min(Fraction(1), a)),
     Fill("tv_seq", ("T", "epsilon"), "1 - (1-epsilon)^T", product_coupling),
+    Fill("chi2_sum", ("mean_chi2",), "sum(mean_chi2)", sum_up),
+    Fill("chi2_sum", ("mean_length", "chi2_max"), "chi2_max mean_length", lambda n, x: n * x),
+    Fill("chi2_sum", ("T", "chi2_max"), "T chi2_max", lambda T, x: T * x),
+    Fill("chi2_sum", ("kl_seq", "log_ratio_max"), "c(Lam) kl_seq", lambda d, cap: chi2_per_kl(cap) * d, SHARP),
+    Fill("chi2_sum", ("tv_sum", "log_ratio_max"), "2 sinh(Lam) tv_sum", lambda a, cap: chi2_per_tv(cap) * a, SHARP),
 )
+
+#: The same, position by position.
+ARRAY_FILLS: tuple[ArrayFill, ...] = (
+    ArrayFill("mean_kl", "max_kl", "max_kl", lambda kl: kl),
+    ArrayFill("mean_chi2", "max_chi2", "max_chi2", lambda x: x),
+    ArrayFill("mean_tv", "max_tv", "max_tv", lambda tv: tv),
+    ArrayFill("mean_tv", "mean_kl", "sqrt(mean_kl/2)", pinsker_array),
+    ArrayFill("mean_tv", "max_kl", "sqrt(max_kl/2)", pinsker_array),
+    ArrayFill("mean_tv", "mean_chi2", "sqrt(mean_chi2)/2", half_root_array, SHARP),
+    ArrayFill("max_tv", "max_kl", "sqrt(max_kl/2)", pinsker_array),
+    ArrayFill("max_tv", "max_chi2", "sqrt(max_chi2)/2", half_root_array, SHARP),
+)
+
+#: The supremum that caps each array.
+SUPREMA = {
+    f"{side}_{d}": top
+    for side in ("mean", "max")
+    for d, top in (("tv", "epsilon"), ("kl", "delta"), ("chi2", "chi2_max"))
+}
 
 
 def _entry(value: Any, k: int) -> object:

@@ -11,9 +11,10 @@ from fractions import Fraction
 from types import SimpleNamespace
 
 from bounds._rounding import dot_up, round_up
+from bounds.divergence.inequalities import pinsker
 from bounds.theory.profile import PUBLISHED
 from bounds.theory.rule import ABSOLUTE_CONTINUITY, Rule
-from bounds.theory.terms import capped_sum, pinsker, remaining_weights, unit
+from bounds.theory.terms import capped_sum, remaining_weights, unit
 
 
 def _adaptive(q: SimpleNamespace, *, epsilon: Fraction | None, delta: Fraction | None) -> Fraction:

@@ -21,6 +21,8 @@ class Rule:
 
     ``formula`` is evaluated in exact rational arithmetic on the quantities that ``needs`` (all of them) and
     ``optional`` (None where unknown) name; square roots in it are upper values. It is rounded up once.
+    ``optional_any``: at least one of the optional quantities must be known. ``gap_term``: a rule that assumes
+    theta << roll still bounds the error from below, and from above with the summed support gap added.
     """
 
     name: str
@@ -33,6 +35,8 @@ class Rule:
     assumes: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     in_b_star: bool = False
+    gap_term: bool = True
+    optional_any: bool = False
 
     def value(self, profile: Profile) -> float:
         """The bound on this profile, rounded up.
@@ -49,17 +53,18 @@ class Rule:
 
     def evaluate(self, profile: Profile, standing: Mapping[str, Standing] | None = None) -> Bound | Withheld:
         """The bound with its inputs and standing, or why there is none."""
-        gap = profile.has_support_gap
-        if gap and ABSOLUTE_CONTINUITY in self.assumes:
-            return Withheld(self.name, self.family, "the proof needs theta << roll")
-        if gap and profile.reward_range[0] != 0.0:
-            reason = "without theta << roll, rewards must start at 0"
-            return Withheld(self.name, self.family, reason)
         found = profile.quantities(self.needs, self.optional, self.family, standing or {})
         if isinstance(found, str):
             return Withheld(self.name, self.family, f"needs {found}")
         quantities, inputs = found
-        value = round_up(self.formula(quantities) * profile.exact_spread)
+        if self.optional_any and all(getattr(quantities, name) is None for name in self.optional):
+            return Withheld(self.name, self.family, f"needs {' or '.join(self.optional)}")
+        extra = self._gap_term(profile)
+        if isinstance(extra, str):
+            return Withheld(self.name, self.family, extra)
+        if extra:
+            inputs = (*inputs, *profile.gap_inputs(standing or {}))
+        value = round_up(self.formula(quantities) * profile.exact_spread + extra)
         return Bound(
             name=self.name,
             title=self.title,
@@ -71,3 +76,22 @@ class Rule:
             inputs=inputs,
             vacuous=exact(value) >= profile.exact_spread,
         )
+
+    def _gap_term(self, profile: Profile) -> Fraction | str:
+        r"""What a support gap adds to the bound, or why there is then none.
+
+        For rewards in [0, 1] the rules that assume theta << roll gain the summed gap; a lowest reward a that is
+        not 0 adds \|a\| times the summed gap to all.
+        """
+        if not profile.has_support_gap:
+            return Fraction(0)
+        if self.assumes and not self.gap_term:
+            return "chi2 is infinite where theta has mass off roll's support"
+        offset = abs(exact(profile.reward_range[0]))
+        times = offset + (profile.exact_spread if self.assumes else 0)
+        if not times:
+            return Fraction(0)
+        gap = profile.summed_gap
+        if gap is None:
+            return "the proof needs theta << roll" if self.assumes else "without theta << roll, rewards must start at 0"
+        return times * gap

@@ -83,7 +83,7 @@ def unified(
     return BoundTable(
         bounds=tuple(r for r in results if isinstance(r, Bound)),
         withheld=tuple(r for r in results if isinstance(r, Withheld)),
-        profile=profile.to_dict(),
+        profile=profile.known(),
         assumptions=profile.assumptions,
         reward_spread=float(profile.exact_spread),
         published_b_star=frozenset(r.name for r in RULES if r.in_b_star),
@@ -92,8 +92,9 @@ def unified(
 
 def _profile(known: dict[str, Any]) -> Profile:
     for name in known:
-        if name not in Profile.__dataclass_fields__:
-            raise TypeError(unknown("argument", name, list(Profile.__dataclass_fields__)))
+        fields = [name for name, f in Profile.__dataclass_fields__.items() if f.init]
+        if name not in fields:
+            raise TypeError(unknown("argument", name, fields))
     if "T" not in known:
         raise TypeError("T, the horizon, must be given")
     return Profile(**known)
