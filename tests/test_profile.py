@@ -126,7 +126,7 @@ def test_unified_refuses_unknown_and_missing_names():
         ({"mean_tv": [0.01] * 10}, "tv_sum", 0.1, "sum(mean_tv)", ("mean_tv",)),
         ({"max_tv": [0.01, 0.02] * 5}, "tv_sum", 0.15, "sum(mean_tv), mean_tv = max_tv", ("max_tv",)),
         ({"mean_kl": [0.02] * 10}, "tv_sum", 1.0, "sum(mean_tv), mean_tv = sqrt(mean_kl/2)", ("mean_kl",)),
-        ({"max_kl": [0.01, 0.02] * 5}, "kl_seq", 0.15, "sum(max_kl)", ("max_kl",)),
+        ({"max_kl": [0.01, 0.02] * 5}, "kl_seq", 0.15, "sum(mean_kl), mean_kl = max_kl", ("max_kl",)),
     ],
 )
 def test_fills_remember_what_came_from_what(known, name, value, how, used):

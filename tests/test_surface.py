@@ -17,6 +17,7 @@ from bounds.surface import plots
 from bounds.surface.figures import FIGURES, comparison_data, scaling_data
 
 ROOT = Path(__file__).parents[1]
+NEED_MORE = {"context_shift_profile", "adaptive_profile", "martingale_chi2", "cauchy_schwarz", "first_order"}
 
 
 # --- figures -----------------------------------------------------------------------------------------------
@@ -35,7 +36,8 @@ def test_the_figures_in_the_repository_are_the_ones_that_the_code_draws(name, tm
 
 def test_comparison_holds_every_rule_at_both_inputs():
     frame = comparison_data().set_index(["inputs", "rule"])["value"]
-    assert len(frame) == 2 * len(bounds.RULES)
+    for inputs in ("KL only", "KL and TV"):
+        assert set(frame[inputs].index) == {r.name for r in bounds.RULES} - NEED_MORE
     assert frame["KL only", "classical"] == pytest.approx(1677.312)
     assert frame["KL and TV", "mixed_tv"] == pytest.approx(4.096)
     assert frame["KL and TV", "trajectory_kl"] == pytest.approx(0.01)
@@ -61,7 +63,7 @@ def test_what_is_drawn_is_the_data():
     assert again is bars
     figure = bounds.figures.draw("scaling")
     lines = {line.get_label().split()[0]: line for line in figure.axes[0].get_lines() if "T^" in line.get_label()}
-    assert set(lines) == {r.name for r in bounds.RULES}
+    assert set(lines) == {r.name for r in bounds.RULES if not r.name.startswith("halved_")} - NEED_MORE
     part = scaling_data().query("rule == 'coupling'")
     np.testing.assert_allclose(lines["coupling"].get_ydata(), part["value"])
 

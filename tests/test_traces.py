@@ -318,7 +318,7 @@ def test_top_p_is_flagged_as_a_support_gap():
     assert result.estimates["mean_ratio"].value == pytest.approx(0.9)
     assert any("mean rho = 0.9 is clearly below 1" in w for w in result.warnings)
     assert any("log theta - log roll is -0.1054 on every token" in w for w in result.warnings)
-    assert {b.name for b in result.table.bounds} == {"linear", "trajectory_kl", "trajectory_tv"}
+    assert {b.name for b in result.table.bounds} == {"linear", "halved_linear", "trajectory_kl", "trajectory_tv"}
     assert result.optimistic == ()
     assert result.estimates["kl_seq"].value == pytest.approx(6 * math.log(1 / 0.9))  # k1: k3 misses the gap
     assert result.estimates["kl_seq_k3"].value < result.estimates["kl_seq"].value

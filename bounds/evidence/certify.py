@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level, unknown
+from bounds.divergence.rows import k3
 from bounds.evidence.diagnosis import least_divergences, warnings_for
 from bounds.evidence.estimates import Estimates, estimate
 from bounds.evidence.mask_report import mask_report
@@ -136,8 +137,11 @@ class _Profiles:
         }
         self._assumed = dict.fromkeys(assumed, Standing.ASSUMED)
         self._means: dict[str, Any] = {n: i.value for n, i in self._intervals.items()}
+        if (reward := found.intervals["reward"]) is not None:
+            self._means["mean_reward"] = reward.value
         if traces.horizon <= _MAX_ARRAY:
-            self._means["mean_tv"] = _mean_tv(traces)
+            k3_is_all = found.intervals["kl_seq"] == found.intervals["kl_seq_k3"]  # it misses what a gap adds
+            self._means |= _by_position(traces, with_kl=k3_is_all or "kl" in traces.exact)
         self.contradictions: list[str] = []
         self.evaluated: set[str] = set()
 
@@ -220,10 +224,11 @@ def _refuse_refuted(traces: TraceSet, assumed: Mapping[str, Any]) -> None:
                 )
 
 
-def _mean_tv(traces: TraceSet) -> FloatArray:
-    """Mean TV at each position, [T]: what the adaptive rules use."""
-    tv = traces.exact.get("tv")
-    return position_means(traces, shortfall(traces.log_ratio) if tv is None else tv)
+def _by_position(traces: TraceSet, with_kl: bool) -> dict[str, FloatArray]:
+    """Mean divergences at each position, [T]: exact where logged, else from the sampled tokens."""
+    d = traces.log_ratio
+    tokens = {"tv": shortfall(d), **({"kl": k3(d)} if with_kl else {}), **traces.exact}
+    return {f"mean_{name}": position_means(traces, values) for name, values in tokens.items()}
 
 
 def _mask_remark(rule: str, acceptance: float) -> Iterable[str]:

@@ -103,6 +103,7 @@ class BoundTable:
     profile: Mapping[str, Any]
     assumptions: tuple[Assumption, ...]
     reward_spread: float = 1.0
+    surrogate_cap: float | None = None  # |L'| is at most this, so no larger bound certifies anything
     published_b_star: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __getitem__(self, name: str) -> Bound:
@@ -168,6 +169,7 @@ class BoundTable:
             "b_star_published": named_value(self.best_published),
             "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
             "assumptions": assumption_dicts(self.assumptions),
+            "surrogate_cap": None if self.surrogate_cap is None else finite(self.surrogate_cap),
         }
 
     def to_json(self) -> str:
@@ -186,6 +188,8 @@ class BoundTable:
     def notes(self) -> list[str]:
         """The lines under the table: assumptions, then what was not evaluated."""
         lines = [f"Assumed: {a}" for a in self.assumptions]
+        if self.surrogate_cap is not None:
+            lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
         return lines + withheld_lines(self.withheld)
 
     def cells(

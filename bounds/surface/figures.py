@@ -68,7 +68,7 @@ FIGURES: dict[str, FigureEntry] = {
         "The bound at the paper's inputs (T = 4096, δ = 1e-4, D = 0.01; with ε = 5e-3, TV = 0.05)",
         comparison_data,
         plots.plot_comparison,
-        (7.2, 5.2),
+        (7.2, 8.4),
     ),
     "scaling": FigureEntry(
         "How the bounds grow with the horizon (δ = 1e-4, ε = 5e-3)",

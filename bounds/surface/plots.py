@@ -65,14 +65,17 @@ def plot_scaling(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     published = 0
     for name, part in frame.groupby("rule", sort=False):
-        sharp = part["family"].iloc[0] == "sharp"
-        slope = part.loc[part["T"] == 4096, "slope"].iloc[0]
-        colour, width, dash = _SHARP, 2.2, "-" if "kl" in str(name) else "--"
-        if not sharp:
+        if str(name).startswith("halved_"):
+            ax.plot(part["T"], part["value"], color="#BBBBBB", linewidth=0.7, zorder=1)
+            continue
+        if part["family"].iloc[0] == "sharp":
+            colour, width, dash = _SHARP, 2.2, "-" if name == "trajectory_kl" else "--"
+        else:
             colour, width, dash = _CYCLE[published % 6], 1.2, _DASHES[published % 4]
             published += 1
-        label = f"{name}  (T^{slope:.2f})"
+        label = f"{name}  (T^{part.loc[part['T'] == 4096, 'slope'].iloc[0]:.2f})"
         ax.plot(part["T"], part["value"], label=label, color=colour, linewidth=width, linestyle=dash)
+    ax.plot([], [], color="#BBBBBB", linewidth=0.7, label="halved_..., slopes as published")
     ax.axhline(1.0, color=_LINE, linewidth=1)
     right = frame["T"].max()
     ax.annotate("vacuous above 1", (right, 1), (0, 3), textcoords="offset points", ha="right", fontsize=8, color=_LINE)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from bounds._checks import unknown
+from bounds._rounding import exact, round_up
 from bounds.results import Bound, BoundTable, Standing, Withheld
 from bounds.theory.fields import DIVERGENCES
-from bounds.theory.profile import Profile
+from bounds.theory.profile import SHARP, Profile
 from bounds.theory.published import PUBLISHED_RULES
 from bounds.theory.rule import Rule
 from bounds.theory.sharp import SHARP_RULES
+from bounds.theory.terms import unit
 
 #: Every theorem, in the order of the literature. Tables, checks, figures and documentation iterate over it.
 RULES: tuple[Rule, ...] = PUBLISHED_RULES + SHARP_RULES
@@ -86,8 +88,17 @@ def unified(
         profile=profile.known(),
         assumptions=profile.assumptions,
         reward_spread=float(profile.exact_spread),
+        surrogate_cap=_surrogate_cap(profile),
         published_b_star=frozenset(r.name for r in RULES if r.in_b_star),
     )
+
+
+def _surrogate_cap(profile: Profile) -> float | None:
+    """An upper value of |L'|: L' = J(theta) - J(roll) - Error, so |L'| <= tv_seq + D (lowest reward 0, or no gap)."""
+    tv_seq, kl_seq = (profile.resolve(name, SHARP) for name in ("tv_seq", "kl_seq"))
+    if tv_seq is None or kl_seq is None or (profile.has_support_gap and profile.reward_range[0] != 0.0):
+        return None
+    return round_up((unit(exact(tv_seq.value)) + exact(kl_seq.value)) * profile.exact_spread)
 
 
 def _profile(known: dict[str, Any]) -> Profile:
