@@ -28,10 +28,12 @@ _HOMES = {
     "divergence": "bounds.divergence",
     "example_traces": "bounds.evidence.readers:example_traces",
     "figures": "bounds.surface.figures",
+    "largest": "bounds.theory.invert:largest",
     "plot_bounds": "bounds.surface.plots:plot_bounds",
     "proof": "bounds.proof",
     "read_traces": "bounds.evidence.readers:read_traces",
     "rule": "bounds.theory.unified:rule",
+    "trust_regions": "bounds.theory.invert:trust_regions",
     "unified": "bounds.theory.unified:unified",
 }
 
@@ -50,10 +52,12 @@ __all__ = [
     "divergence",
     "example_traces",
     "figures",
+    "largest",
     "plot_bounds",
     "proof",
     "read_traces",
     "rule",
+    "trust_regions",
     "unified",
 ]
 
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from bounds.results import BoundTable, Certificate, Interval, Standing
     from bounds.surface import figures as figures
     from bounds.surface.plots import plot_bounds
+    from bounds.theory.invert import largest, trust_regions
     from bounds.theory.masking import Mask
     from bounds.theory.profile import Profile
     from bounds.theory.rule import Rule

@@ -9,6 +9,7 @@ needed to believe it. Long arrays stay float64 and are summed with a proved erro
 from __future__ import annotations
 
 import math
+import struct
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -42,14 +43,6 @@ def round_up(x: Fraction) -> float:
     return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
 
 
-def round_down(x: Fraction) -> float:
-    """The largest float64 that is not above the rational ``x``."""
-    if x > Fraction(sys.float_info.max):
-        return sys.float_info.max
-    nearest = float(x)
-    return nearest if Fraction(nearest) <= x else math.nextafter(nearest, -math.inf)
-
-
 def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
     """Rationals low <= sqrt(x) <= high, equal for perfect squares, else 2^-79 apart (relative) or less."""
     if x == 0:
@@ -65,6 +58,34 @@ def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
 def sqrt_up(x: Fraction) -> Fraction:
     """An upper value of sqrt(x), closer than 2^-79 relative."""
     return sqrt_enclosure(x)[1]
+
+
+def largest_integer(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The largest integer in [low, high] where a predicate holds that is true up to somewhere; None if nowhere.
+
+    Safe side: ``holds`` was seen to be true at the answer, and false right above it.
+    """
+    if holds(high):
+        return high
+    if not holds(low):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def largest_float(holds: Callable[[float], bool], low: float, high: float) -> float | None:
+    """The same over the float64 numbers from ``low`` >= 0 to ``high`` (inf allowed), by bisection on their order."""
+    order = struct.Struct("<d"), struct.Struct("<q")
+    first, last = (order[1].unpack(order[0].pack(x))[0] for x in (low, high))
+
+    def number(k: int) -> float:
+        value: float = order[0].unpack(order[1].pack(k))[0]
+        return value
+
+    found = largest_integer(lambda k: holds(number(k)), first, last)
+    return None if found is None else number(found)
 
 
 def floor_within(x: Fraction, limit: int) -> int:

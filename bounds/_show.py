@@ -49,6 +49,19 @@ def shown(x: float, digits: int = 7) -> str:
     return text
 
 
+def round_toward_zero(x: float, digits: int = 6) -> float:
+    """A number of that many digits that is not above ``x`` >= 0 (unless it agrees with it to 1e-12).
+
+    >>> round_toward_zero(2 / 3), round_toward_zero(0.1)
+    (0.666666, 0.1)
+    """
+    if not math.isfinite(x) or x == 0.0:
+        return x
+    text = f"{x:.{digits}g}"
+    step = Fraction(10) ** (math.floor(math.log10(x)) - digits + 1)
+    return float(text) if float(text) <= x * (1.0 + 1e-12) else float(Fraction(text) - step)
+
+
 def rich_table(titles: list[str], rows: list[Row]) -> Table:
     """A table for the terminal; numbers (second column) to the right, winners in bold."""
     from rich import box

@@ -12,7 +12,7 @@ from typing import Any
 
 from bounds import __version__
 from bounds._checks import parse_number
-from bounds._show import plain, rich_table
+from bounds._show import plain, rich_table, round_toward_zero
 from bounds.results import Certificate
 from bounds.theory.fields import FIELDS, is_array
 
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"trm-bounds {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_bstar(commands)
+    _add_largest(commands)
     _add_certify(commands)
     _add_figures(commands)
     _add_verify(commands)
@@ -74,15 +75,7 @@ def _command(commands: Any, name: str, run: Any, help: str, example: str) -> arg
 def _add_bstar(commands: Any) -> None:
     parser = _command(commands, "bstar", _bstar, "every bound on |Error| for given divergences, and B*", _PAPER)
     parser.add_argument("--T", type=_whole, metavar="N", help="horizon: the cap on policy tokens of a response")
-    for name, field in FIELDS.items():
-        if not is_array(name):
-            parser.add_argument(_flag(name), type=_number, metavar="X", help=f"{field.symbol}: {field.meaning}")
-    parser.add_argument("--reward-range", nargs=2, type=_number, metavar=("LOW", "HIGH"), help="default: 0 1")
-    parser.add_argument(
-        "--support-may-differ",
-        action="store_true",
-        help="do not assume theta << roll (top-p or top-k sampling): rules that need it are withdrawn",
-    )
+    _add_fields(parser)
     parser.add_argument(
         "--profile",
         metavar="FILE",
@@ -92,20 +85,82 @@ def _add_bstar(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
 
 
-def _bstar(arguments: argparse.Namespace) -> int:
-    from bounds.theory.profile import Profile
-    from bounds.theory.unified import unified
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    """The scalar fields of a profile as options."""
+    for name, field in FIELDS.items():
+        if not is_array(name):
+            parser.add_argument(_flag(name), type=_number, metavar="X", help=f"{field.symbol}: {field.meaning}")
+    parser.add_argument("--reward-range", nargs=2, type=_number, metavar=("LOW", "HIGH"), help="default: 0 1")
+    parser.add_argument(
+        "--support-may-differ",
+        action="store_true",
+        help="do not assume theta << roll (top-p or top-k sampling): rules that need it are withdrawn",
+    )
 
-    names = ["T", *(n for n in FIELDS if not is_array(n))]
-    known: dict[str, Any] = {n: v for n in names if (v := getattr(arguments, n)) is not None}
+
+def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
+    known: dict[str, Any] = {n: v for n in FIELDS if not is_array(n) and (v := getattr(arguments, n)) is not None}
     if arguments.reward_range is not None:
         known["reward_range"] = tuple(arguments.reward_range)
     if arguments.support_may_differ:
         known["absolutely_continuous"] = False
+    return known
+
+
+def _bstar(arguments: argparse.Namespace) -> int:
+    from bounds.theory.profile import Profile
+    from bounds.theory.unified import unified
+
+    known = {**_fields(arguments), **({} if arguments.T is None else {"T": arguments.T})}
     if arguments.profile is None and "T" not in known:
         raise ValueError(f"bstar needs --T and a divergence, or --profile FILE; for example: {_PAPER}")
     profile = Profile(**known) if arguments.profile is None else Profile.read(arguments.profile, **known)
     _print(unified(profile), arguments.json)
+    return 0
+
+
+# --- largest -----------------------------------------------------------------------------------------------
+
+
+def _add_largest(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "largest",
+        _largest,
+        "the largest value of a quantity that still proves |Error| <= target",
+        "trm-bounds largest delta --target 0.1 0.5 --T 1024 4096",
+    )
+    parser.add_argument("quantity", metavar="QUANTITY", help="delta, epsilon, chi2_max, kl_seq, mean_kl_token or T")
+    parser.add_argument("--target", type=_number, nargs="+", required=True, metavar="B", help="one or more guarantees")
+    parser.add_argument("--T", type=_whole, nargs="+", metavar="N", help="one or more horizons")
+    parser.add_argument("--published", action="store_true", help="use the paper's B* instead of all rules")
+    _add_fields(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+
+
+def _largest(arguments: argparse.Namespace) -> int:
+    from bounds.theory.invert import largest, table_at
+
+    quantity, known = arguments.quantity.replace("-", "_"), _fields(arguments)
+    if quantity != "T" and arguments.T is None:
+        raise ValueError("largest needs --T, the horizon (one or more)")
+    answers: list[dict[str, Any]] = []
+    for T in arguments.T or [None]:
+        there = {**known, **({} if T is None else {"T": T})}
+        for target in arguments.target:
+            value = largest(quantity, target, published=arguments.published, **there)
+            table = table_at(quantity, value, there)
+            best = table.best_published if arguments.published else table.best
+            answers.append({"T": T, "target": target, quantity: value, "by": best.name if best else None})
+    if arguments.json:
+        finite = [{k: None if v == float("inf") else v for k, v in a.items()} for a in answers]
+        print(json.dumps({"quantity": quantity, "answers": finite}))
+        return 0
+    for answer in answers:
+        where = "" if answer["T"] is None or quantity == "T" else f" at T = {answer['T']}"
+        value = answer[quantity]
+        shown = f"{value}" if isinstance(value, int) else f"{round_toward_zero(value):g}"
+        print(f"|Error| <= {answer['target']:g}{where} is proved up to {quantity} = {shown}  (by {answer['by']})")
     return 0
 
 

@@ -65,7 +65,7 @@ def scaling_data() -> pd.DataFrame:
 
 FIGURES: dict[str, FigureEntry] = {
     "comparison": FigureEntry(
-        "The bound at the paper's inputs (T = 4096, δ = 1e-4, D = 0.01; with ε = 5e-3, TV = 0.05)",
+        "The bound at the paper's inputs\n(T = 4096, δ = 1e-4, D = 0.01; with total variations ε = 5e-3, TV = 0.05)",
         comparison_data,
         plots.plot_comparison,
         (7.2, 8.4),

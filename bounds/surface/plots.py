@@ -114,4 +114,7 @@ def _family_legend(ax: Axes, entries: dict[str, str] | dict[str, tuple[str, floa
     for label, look in entries.items():
         colour, alpha = (look, 1.0) if isinstance(look, str) else look
         patches.append(Patch(color=colour, alpha=alpha, label=label))
-    ax.legend(handles=patches, fontsize=8, frameon=False, loc="upper right" if top else "lower right")
+    if top:
+        ax.legend(handles=patches, fontsize=8, frameon=False, loc="upper right")
+    else:  # below the axes: bars may reach any corner
+        ax.legend(handles=patches, fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=2)
