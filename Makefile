@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint figures bench clean
+.PHONY: demo test lint figures bench attack clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -23,6 +23,9 @@ figures: $(VENV)/.core
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks -o addopts= --benchmark-columns=median,iqr,rounds
+
+attack: $(VENV)/.core
+	$(BIN)/python -m bounds.proof.worst_case
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

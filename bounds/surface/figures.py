@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bounds._checks import unknown
+from bounds.results import Bound
 from bounds.surface import plots
+from bounds.theory.terms import remaining_weights
 from bounds.theory.unified import unified
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class FigureEntry:
     data: Callable[[], pd.DataFrame]
     draw: Callable[[pd.DataFrame, Axes], Axes]
     size: tuple[float, float]  # inches
+    panels: int = 1  # with more, the data has a column "panel" and each value of it gets its own axes
 
 
 def comparison_data() -> pd.DataFrame:
@@ -63,6 +66,63 @@ def scaling_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def regimes_data() -> pd.DataFrame:
+    """Which rule gives B*: columns panel, x, y, rule, value.
+
+    The paper's six over delta x T (epsilon and D filled), all rules over epsilon x D at T = 4096, and all rules
+    over epsilon x T where only epsilon and chi2 = 4 epsilon^2 are known.
+    """
+    import pandas as pd
+
+    rows = []
+
+    def add(panel: str, x: float, y: float, bound: Bound | None) -> None:
+        if bound is not None:
+            rows.append({"panel": panel, "x": x, "y": y, "rule": bound.name, "value": bound.value})
+
+    horizons = np.unique(np.geomspace(4, 10**6, 25).round().astype(int))
+    for T in horizons:
+        for delta in np.geomspace(1e-8, 10.0, 28):
+            table = unified(T=int(T), delta=float(delta), epsilon=float(min(1.0, np.sqrt(delta / 2) / 3)))
+            add("published: δ × T, ε = sqrt(δ/2)/3", float(delta), float(T), table.best_published)
+        for epsilon in np.geomspace(1e-7, 0.5, 28):
+            known = unified(T=int(T), epsilon=float(epsilon), chi2_max=float(4 * epsilon**2))
+            add("all: ε × T, χ² = 4ε²", float(epsilon), float(T), known.best)
+    for epsilon in np.geomspace(1e-8, 0.5, 28):
+        for kl_seq in np.geomspace(1e-6, 100.0, 28):
+            table = unified(T=4096, epsilon=float(epsilon), kl_seq=float(kl_seq))
+            add("all: ε × D, T = 4096", float(epsilon), float(kl_seq), table.best)
+    return pd.DataFrame(rows)
+
+
+def adaptive_routes_data() -> pd.DataFrame:
+    """The weights of the adaptive bound at each number of steps ahead: columns ahead, route, weight.
+
+    T = 4096, delta = 1e-4, epsilon = 5e-4: the routes cross at delta / (2 epsilon^2) = 200 steps ahead.
+    """
+    import pandas as pd
+
+    T, delta, epsilon = 4096, 1e-4, 5e-4
+    routes = {
+        "coupling: (T-t) ε": remaining_weights(T, epsilon=epsilon),
+        "Pinsker: sqrt((T-t) δ/2)": remaining_weights(T, delta=delta),
+        "adaptive: the smaller": remaining_weights(T, epsilon=epsilon, delta=delta),
+    }
+    ahead = np.arange(T - 1, -1, -1)
+    keep = np.isin(ahead, np.unique(np.geomspace(1, T - 1, 300).round().astype(int)))
+    frames = [pd.DataFrame({"ahead": ahead[keep], "route": name, "weight": w[keep]}) for name, w in routes.items()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def tightness_data() -> pd.DataFrame:
+    """For each rule the known instance that comes nearest to it; see :func:`bounds.proof.worst_case.tightness`."""
+    import pandas as pd
+
+    from bounds.proof.worst_case import tightness
+
+    return pd.DataFrame(tightness())
+
+
 FIGURES: dict[str, FigureEntry] = {
     "comparison": FigureEntry(
         "The bound at the paper's inputs\n(T = 4096, δ = 1e-4, D = 0.01; with total variations ε = 5e-3, TV = 0.05)",
@@ -75,6 +135,25 @@ FIGURES: dict[str, FigureEntry] = {
         scaling_data,
         plots.plot_scaling,
         (7.2, 4.4),
+    ),
+    "regimes": FigureEntry(
+        "Which rule is smallest",
+        regimes_data,
+        plots.plot_regimes,
+        (10.5, 4.6),
+        panels=3,
+    ),
+    "adaptive_routes": FigureEntry(
+        "The two routes of the adaptive bound cross at T − t = δ/(2ε²) = 200\n(T = 4096, δ = 1e-4, ε = 5e-4)",
+        adaptive_routes_data,
+        plots.plot_routes,
+        (6.0, 3.8),
+    ),
+    "tightness": FigureEntry(
+        "How near known instances come to each bound",
+        tightness_data,
+        plots.plot_tightness,
+        (7.6, 6.4),
     ),
 }
 
@@ -118,6 +197,11 @@ def _draw(entry: FigureEntry, data: pd.DataFrame) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=entry.size, layout="constrained")
-    ax = entry.draw(data, figure.subplots())
-    ax.set_title(entry.title, fontsize=9, loc="left")
+    if entry.panels == 1:
+        ax = entry.draw(data, figure.subplots())
+        ax.set_title(entry.title, fontsize=9, loc="left")
+        return figure
+    figure.suptitle(entry.title, fontsize=10, x=0.01, ha="left")
+    for ax, (panel, part) in zip(figure.subplots(1, entry.panels), data.groupby("panel", sort=False), strict=True):
+        entry.draw(part, ax).set_title(str(panel), fontsize=9, loc="left")
     return figure

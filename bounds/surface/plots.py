@@ -91,6 +91,52 @@ def plot_scaling(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def plot_regimes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """One mark for each point (x, y), coloured by the ``rule`` that is smallest there."""
+    ax = _axes(ax)
+    for k, (name, part) in enumerate(frame.groupby("rule", sort=True)):
+        colour, mark = _CYCLE[k % len(_CYCLE)], "sovD^P"[(k // 2) % 6]
+        ax.scatter(part["x"], part["y"], s=14, color=colour, marker=mark, label=name, linewidths=0)
+    x, y = frame["panel"].iloc[0].split(": ")[1].split(",")[0].split(" × ")
+    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+    ax.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, markerscale=1.5)
+    return ax
+
+
+def plot_routes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Curves of ``weight`` against the steps ``ahead``, by ``route``."""
+    ax = _axes(ax)
+    looks = ((_CYCLE[0], "--", 1.5), (_CYCLE[1], "-.", 1.5), (_CYCLE[5], "-", 2.5))
+    for (name, part), (colour, dash, width) in zip(frame.groupby("route", sort=False), looks, strict=True):
+        ax.plot(part["ahead"], part["weight"], label=name, color=colour, linestyle=dash, linewidth=width)
+    ax.set(xscale="log", yscale="log", xlabel="steps after the position, T − t", ylabel="weight of D̄_t")
+    ax.legend(fontsize=8, frameon=False)
+    return ax
+
+
+def plot_tightness(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Bars of ``ratio`` (attained / bound) by ``rule``, with the ``instance`` that attains it."""
+    ax = _axes(ax)
+    rows = frame.iloc[::-1]
+    ax.barh(rows["rule"], rows["ratio"], color=[_SHARP if f == "sharp" else _PUBLISHED for f in rows["family"]])
+    for k, (ratio, instance) in enumerate(zip(rows["ratio"], rows["instance"], strict=True)):
+        inside = ratio > 0.6
+        ax.annotate(
+            f"{ratio:.3f}  {instance}",
+            (ratio, k),
+            (-4 if inside else 4, 0),
+            textcoords="offset points",
+            va="center",
+            ha="right" if inside else "left",
+            color="white" if inside else _LINE,
+            fontsize=6.5,
+        )
+    ax.set(xlim=(0, 1.02), xlabel="worst error attained / bound")
+    ax.spines[["top", "right"]].set_visible(False)
+    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP})
+    return ax
+
+
 def _axes(ax: Axes | None) -> Axes:
     if ax is not None:
         return ax

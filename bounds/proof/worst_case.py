@@ -1,0 +1,264 @@
+"""Instances that nearly reach a bound, and a search that tries to exceed one.
+
+What an instance attains is a lower value of the true worst error for what is known of it, so no rule that
+claims to hold for it may be below; the ratio says how much a rule could still gain.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from bounds._checks import FloatArray
+from bounds.divergence.rows import k3, kl_divergence
+from bounds.evidence.moments import shortfall
+from bounds.proof.exact import Problem, Tree
+from bounds.theory.profile import Profile
+from bounds.theory.unified import RULES, unified
+
+#: What the binomial sums may be wrong by, relative.
+_SUMMATION = 1e-9
+#: Bounds below this are left out of the attack: float64 trees are exact to a millionth of it only.
+_NOISE = 1e-7
+_SHORT = 64  # up to this horizon an instance also says its arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Two policies by name, their true profile (upper values), and a worst error that they attain (lower value)."""
+
+    name: str
+    profile: Profile
+    attained: float
+
+
+def bernoulli(T: int, p: float, q: float) -> Instance:
+    """At every step roll emits "new" with probability p and theta with q; the worst reward, by binomial sums.
+
+    Exact in the number k of new tokens, so T may be in the thousands: log P = k log(q/p) + (T-k) log((1-q)/(1-p)),
+    W^- = (Phi - k3(P))^+.
+    """
+    from scipy.stats import binom
+
+    k = np.arange(T + 1)
+    log_new, log_old = math.log(q / p), math.log1p((p - q) / (1.0 - p))
+    phi = k * float(k3(log_new)) + (T - k) * float(k3(log_old))
+    log_product = k * log_new + (T - k) * log_old
+    mass = binom.pmf(k, T, p)
+    error = float((mass * np.maximum(phi - k3(log_product), 0.0)).sum())
+    tv_seq = float((mass * shortfall(log_product)).sum())
+    up = 1.0 + _SUMMATION
+    kl = float(kl_divergence([p, 1.0 - p], [q, 1.0 - q])) * up
+    chi2 = (q - p) ** 2 / (p * (1.0 - p)) * up
+    tv = abs(q - p) * (1.0 + 1e-15)
+    arrays: dict[str, Any] = (
+        {}
+        if T > _SHORT
+        else {f"{s}_{d}": [x] * T for s in ("mean", "max") for d, x in (("tv", tv), ("kl", kl), ("chi2", chi2))}
+    )
+    profile = Profile(
+        T=T,
+        delta=kl,
+        epsilon=tv,
+        chi2_max=chi2,
+        kl_seq=T * kl,
+        tv_seq=min(1.0, tv_seq * up),
+        tv_sum=T * tv,
+        chi2_sum=T * chi2,
+        **arrays,
+    )
+    return Instance(f"Bernoulli, T = {T}, p = {p:g}, q = {q:g}", profile, error * (1.0 - _SUMMATION))
+
+
+def bernoulli_with(T: int, p: float, delta: float) -> Instance:
+    """The Bernoulli instance whose KL per step is ``delta``, q > p."""
+    low, high = p, 1.0 - 1e-12
+    for _ in range(200):
+        q = (low + high) / 2.0
+        low, high = (q, high) if float(kl_divergence([p, 1 - p], [q, 1 - q])) < delta else (low, q)
+    return bernoulli(T, p, low)
+
+
+def best_bernoulli(T: int, delta: float) -> Instance:
+    """The Bernoulli instance that attains most of T delta, over a grid of p."""
+    return max((bernoulli_with(T, float(p), delta) for p in np.geomspace(1e-9, 0.5, 160)), key=lambda i: i.attained)
+
+
+def kernel(T: int, epsilon: float, rare: float = 1e-9) -> Instance:
+    """theta(new) = epsilon and roll(new) -> 0 at every step: attains T epsilon (1 - (1-epsilon)^(T-1))."""
+    return bernoulli(T, rare, epsilon + rare)
+
+
+def two_stage(steps: int, divergence: Fraction, rare: Fraction = Fraction(1, 10**12)) -> Problem:
+    """The instance that D alone cannot exclude: worst error / D -> 1.
+
+    At each of ``steps`` steps theta emits "new" with probability e = divergence / steps and roll hardly ever;
+    right after the first "new", theta emits "new" again almost surely and roll hardly ever.
+    """
+    e, again = divergence / steps, 1 - Fraction(1, 1000)
+
+    def row(policy: str, context: tuple[int, ...]) -> list[Fraction]:
+        if not any(context):
+            new = (e if policy == "theta" else rare) if len(context) < steps else Fraction(0)
+        elif context[-1] == 1 and sum(context) == 1:
+            new = again if policy == "theta" else rare
+        else:
+            new = Fraction(0)
+        return [1 - new, new]
+
+    return _binary_tree(steps + 1, row)
+
+
+def support_gap_example(T: int, delta: float) -> tuple[float, float]:
+    """R = 1 and mass 1 - e^-delta of theta off roll's support at each step: Error, and its bound T delta."""
+    return -T * math.expm1(-delta), T * delta
+
+
+def realised_length_example(
+    epsilon: Fraction = Fraction(3, 5), rare: Fraction = Fraction(1, 10**6)
+) -> tuple[Fraction, Fraction]:
+    """Worst error, and what the adaptive form says if T is replaced by each response's own length: it fails.
+
+    Tokens {end, 1, 2}, T = 3: roll nearly always ends at once, so its responses have length 1 and weight 0;
+    theta goes on with probability epsilon at each step.
+    """
+    T = 3
+
+    def row(policy: str, context: tuple[int, ...]) -> list[Fraction]:
+        if 0 in context:
+            return [Fraction(1), Fraction(0), Fraction(0)]
+        go = epsilon + rare if policy == "theta" else rare
+        return [1 - go, go, Fraction(0)] if len(context) % 2 == 0 else [1 - go, Fraction(0), go]
+
+    tree = _tree(T, 3, row).trees[0]
+    claimed = Fraction(0)
+    for index, mass in enumerate(tree.roll_mass[-1]):
+        tokens = [(index // 3 ** (T - 1 - t)) % 3 for t in range(T)]
+        length = next((t + 1 for t, token in enumerate(tokens) if token == 0), T)
+        for t in range(1, length + 1):
+            context = sum(token * 3 ** (t - 2 - s) for s, token in enumerate(tokens[: t - 1]))
+            tv = tree.divergences(t - 1)["tv"][context]
+            claimed += 2 * mass * tv * min(Fraction(1), (length - t) * (epsilon + rare))
+    return Problem((tree,), (Fraction(1),)).worst_error, claimed
+
+
+def _binary_tree(T: int, row: Any) -> Problem:
+    return _tree(T, 2, row)
+
+
+def _tree(T: int, width: int, row: Any) -> Problem:
+    def rows(policy: str) -> tuple[Any, ...]:
+        return tuple(
+            np.array(
+                [row(policy, tuple((c // width ** (t - 1 - s)) % width for s in range(t))) for c in range(width**t)],
+                dtype=object,
+            )
+            for t in range(T)
+        )
+
+    return Problem((Tree(rows("roll"), rows("theta")),), (Fraction(1),))
+
+
+def instances() -> Iterator[Instance]:
+    """The instances of the tightness table, from small to long."""
+    for T in (1, 2, 8, 64, 512, 4096):
+        for delta in (1e-6, 1e-4, 1e-2):
+            for p in (1e-9, 1e-4, 0.01, 0.5):
+                yield bernoulli_with(T, p, delta)
+        for epsilon in (1e-4, 0.01, 0.3):
+            yield kernel(T, epsilon)
+    for steps in (1, 2, 3, 5):
+        for divergence in (Fraction(1, 1000), Fraction(1, 20), Fraction(1, 2)):
+            problem = two_stage(steps, divergence)
+            yield Instance(
+                f"two stages, {steps} steps, D = {float(divergence):g}",
+                problem.profile(),
+                float(problem.worst_error) * (1 - 1e-15),
+            )
+
+
+def tightness() -> list[dict[str, Any]]:
+    """For each rule, the instance that comes nearest to it: columns rule, family, instance, attained, bound, ratio.
+
+    Raises
+    ------
+    AssertionError
+        If an instance exceeds a rule that claims to hold for it: the rule is then refuted.
+    """
+    best: dict[str, dict[str, Any]] = {}
+    for instance in instances():
+        for bound in unified(instance.profile).bounds:
+            if instance.attained > bound.value:
+                raise AssertionError(f"{instance.name} attains {instance.attained} > {bound}")
+            ratio = instance.attained / bound.value if bound.value else 0.0
+            if ratio > best.get(bound.name, {"ratio": -1.0})["ratio"] + 1e-6:  # ties go to the first
+                best[bound.name] = {
+                    "rule": bound.name,
+                    "family": bound.family,
+                    "instance": instance.name,
+                    "attained": instance.attained,
+                    "bound": bound.value,
+                    "ratio": ratio,
+                }
+    return [best[r.name] for r in RULES if r.name in best]
+
+
+def attack(rule_name: str, rng: np.random.Generator, *, horizon: int, vocabulary: int, tries: int) -> float:
+    """Climb from a random small tree toward the largest worst error / bound; the largest ratio that was seen.
+
+    More than 1 (plus rounding) refutes the rule.
+    """
+    contexts = sum(vocabulary**t for t in range(horizon))
+    shape = (2, contexts, vocabulary)
+
+    def ratio(logits: FloatArray) -> float:
+        problem = _problem(logits, horizon, vocabulary)
+        table = unified(problem.profile())
+        if rule_name not in table or table[rule_name].value < _NOISE:
+            return 0.0
+        return (float(problem.worst_error) - 1e-6 * _NOISE) / table[rule_name].value
+
+    point = rng.normal(0, 3.0, shape)
+    best, step = ratio(point), 2.0
+    for _ in range(tries):
+        trial = point + rng.normal(0, step, shape) * (rng.random(shape) < 0.4)
+        value = ratio(trial)
+        if value > best:
+            point, best, step = trial, value, min(step * 1.5, 8.0)
+        else:
+            step = max(step * 0.97, 0.05)
+    return best
+
+
+def _problem(logits: FloatArray, horizon: int, width: int) -> Problem:
+    rows = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    rows = np.maximum(rows / rows.sum(axis=-1, keepdims=True), 1e-12)
+    rows = rows / rows.sum(axis=-1, keepdims=True)
+    edges = np.cumsum([0] + [width**t for t in range(horizon)])
+    roll, theta = (tuple(part[a:b] for a, b in itertools.pairwise(edges)) for part in rows)
+    return Problem((Tree(roll, theta),), (1.0,))
+
+
+def main() -> int:
+    """Attack every rule for longer (``make attack``); 1 if one is refuted."""
+    rng = np.random.default_rng()
+    refuted = 0
+    for rule in RULES:
+        found = max(
+            attack(rule.name, rng, horizon=T, vocabulary=V, tries=1500) for T, V in ((1, 2), (2, 2), (3, 2), (2, 3))
+        )
+        refuted += found > 1.0
+        print(
+            f"{rule.name:28} largest worst error / bound: {found:.6f}{'  REFUTED' if found > 1.0 else ''}", flush=True
+        )
+    return int(refuted > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,158 @@
+"""Instances that nearly reach the bounds, a search that tries to exceed them, and what definitions do not bear out."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import bounds
+from bounds.proof import worst_case
+from bounds.proof.exact import Problem, Tree, random_problem
+
+NAMES = [r.name for r in bounds.RULES]
+
+
+@pytest.mark.parametrize(("delta", "ratio"), [(1e-6, 0.568), (1e-4, 0.7208), (1e-2, 0.9950)])
+def test_bernoulli_family_at_the_paper_s_horizon(delta, ratio):
+    found = worst_case.best_bernoulli(4096, delta)
+    assert found.attained / (4096 * delta) == pytest.approx(ratio, abs=2e-3)
+    assert found.attained <= bounds.unified(T=4096, delta=delta).best.value
+
+
+def test_the_attainable_worst_case_beside_t_delta():
+    """At T = 4096, delta = 1e-4: .2952 is attained where trajectory_kl says .4096."""
+    found = worst_case.best_bernoulli(4096, 1e-4)
+    assert found.attained == pytest.approx(0.2952, abs=2e-4)
+    assert bounds.unified(T=4096, delta=1e-4)["trajectory_kl"].value == pytest.approx(0.4096)
+
+
+@pytest.mark.parametrize(("T", "p", "q"), [(1, 0.2, 0.5), (2, 0.1, 0.3), (5, 0.3, 0.1), (8, 0.01, 0.2)])
+def test_binomial_sums_are_the_enumerated_truth(T, p, q):
+    row = np.array([[1 - p, p]]), np.array([[1 - q, q]])
+    tree = Tree(*(tuple(np.repeat(r, 2**t, axis=0) for t in range(T)) for r in row))
+    problem = Problem((tree,), (1.0,))
+    found = worst_case.bernoulli(T, p, q)
+    assert found.attained == pytest.approx(float(problem.worst_error), rel=1e-8, abs=1e-15)
+    truth = problem.profile()
+    for name in ("delta", "epsilon", "chi2_max", "kl_seq", "tv_seq", "tv_sum", "chi2_sum"):
+        assert getattr(found.profile, name) == pytest.approx(getattr(truth, name), rel=1e-7)
+
+
+@pytest.mark.parametrize(("T", "epsilon"), [(2, 0.5), (8, 0.3), (100, 0.01), (4096, 1e-3)])
+def test_kernel_attains_t_epsilon(T, epsilon):
+    found = worst_case.kernel(T, epsilon)
+    assert found.attained == pytest.approx(T * epsilon * (1 - (1 - epsilon) ** (T - 1)), rel=1e-4)
+
+
+@pytest.mark.parametrize("divergence", [Fraction(1, 1000), Fraction(1, 20), Fraction(1, 2), Fraction(3)])
+def test_d_alone_is_sharp(divergence):
+    """Worst error / D -> 1 as the steps grow, for every D."""
+    ratios = []
+    for steps in (1, 3, 6) if divergence < 1 else (4, 6, 8):
+        problem = worst_case.two_stage(steps, divergence)
+        ratios.append(float(problem.worst_error) / problem.profile().kl_seq)
+    assert ratios == sorted(ratios)
+    assert ratios[-1] <= 1.0
+    assert ratios[-1] > (0.95 if divergence < 1 else 0.75)
+
+
+def test_tightness_table():
+    table = {row["rule"]: row for row in worst_case.tightness()}
+    assert set(table) == set(NAMES)
+    for row in table.values():
+        assert 0.0 < row["ratio"] <= 1.0
+    for name in ("trajectory_kl", "trajectory_tv", "martingale_chi2", "halved_coupling", "adaptive_profile"):
+        assert table[name]["ratio"] > 0.99
+    for name in ("classical", "coupling", "adaptive"):  # the published constant 4 is twice too large
+        assert table[name]["ratio"] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_an_instance_above_a_bound_is_an_error(monkeypatch):
+    too_good = worst_case.Instance("too good", bounds.Profile(T=2, delta=0.01), 1.0)
+    monkeypatch.setattr(worst_case, "instances", lambda: iter([too_good]))
+    with pytest.raises(AssertionError, match="too good attains"):
+        worst_case.tightness()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_attack_exceeds_a_rule(name):
+    """A short form of ``make attack``: hill climbing over small trees."""
+    rng = np.random.default_rng(sum(map(ord, name)))
+    found = max(worst_case.attack(name, rng, horizon=T, vocabulary=2, tries=60) for T in (1, 2, 3))
+    assert 0.0 < found <= 1.0
+
+
+def test_the_attack_has_teeth():
+    """It would find a rule that is 5 % too small."""
+    found = worst_case.attack("trajectory_kl", np.random.default_rng(0), horizon=2, vocabulary=2, tries=300)
+    assert found > 0.95
+
+
+# --- what the paper says that its own definitions do not bear out -------------------------------------------
+
+
+def test_the_baseline_offset_is_of_order_t():
+    """L = E[(R-b) sum rho_t] differs from L' = E[R sum (rho_t - 1)] by T (J(roll) - b): only L' may be bounded."""
+    problem = random_problem(np.random.default_rng(1), horizon=3, vocabulary=2, rational=True)
+    tree = problem.trees[0]
+    reward = np.array([Fraction(k % 3, 2) for k in range(8)], dtype=object)
+    b = Fraction(1, 4)
+    with_sum_of_ratios = (tree.roll_mass[-1] * (reward - b) * (tree.score + 3)).sum()
+    offset = 3 * (problem.objective("roll", [reward]) - b)
+    assert with_sum_of_ratios - problem.surrogate([reward]) == offset != 0
+    change = problem.objective("theta", [reward]) - problem.objective("roll", [reward])
+    assert abs(change - with_sum_of_ratios) > problem.profile().kl_seq  # with L in place of L' even D is exceeded
+
+
+def test_the_realised_length_is_not_valid_in_the_adaptive_weights():
+    worst, claimed = worst_case.realised_length_example()
+    assert claimed < Fraction(1, 10**5)
+    assert worst == pytest.approx(0.36, abs=1e-4)
+
+
+def test_the_support_matters():
+    """T = 1, 5 % of theta off roll's support: the error is .05, the paper's bounds but 4 sum Dbar are below."""
+    error, bound = worst_case.support_gap_example(1, -math.log(0.95))
+    assert error == pytest.approx(0.05)
+    assert error <= bound
+    for name in ("classical", "coupling", "pinsker_marginal_kl", "pinsker_marginal_tv", "adaptive"):
+        assert bounds.unified(T=1, delta=-math.log(0.95), epsilon=0.05)[name].value == 0.0
+    assert bounds.unified(T=1, epsilon=0.05, tv_seq=0.05)["mixed_tv"].value < 0.05
+    assert bounds.unified(T=1, epsilon=0.05, tv_seq=0.05, support_gap=0.05)["mixed_tv"].value >= 0.05
+
+
+@pytest.mark.parametrize("T", [1, 10, 4096])
+def test_t_delta_is_sharp_with_a_support_gap(T):
+    error, bound = worst_case.support_gap_example(T, 1e-3)
+    assert 0.999 * bound < error <= bound
+
+
+def test_the_maximum_does_not_control_the_error():
+    """Two problems with one largest KL, whose errors differ a thousandfold: the expected KL tells them apart."""
+
+    def problem(share):
+        """A first token that decides whether the two policies differ afterwards (share) or agree."""
+        same, far = [Fraction(1, 2)] * 2, [Fraction(9, 10), Fraction(1, 10)]
+        first = np.array([[share, 1 - share]], dtype=object)
+        second = (np.array([same, same], dtype=object), np.array([far, same], dtype=object))
+        third = (np.array([same] * 4, dtype=object), np.array([far, far, same, same], dtype=object))
+        return Problem((Tree((first, second[0], third[0]), (first, second[1], third[1])),), (Fraction(1),))
+
+    often, rarely = problem(Fraction(1)), problem(Fraction(1, 1000))
+    assert often.profile().delta == rarely.profile().delta
+    assert often.worst_error == 1000 * rarely.worst_error > 0
+    assert (
+        bounds.unified(rarely.profile("delta")).best.value > 100 * bounds.unified(rarely.profile("kl_seq")).best.value
+    )
+
+
+def test_simplified_forms_are_no_equalities():
+    """PM-KL < (4/3) T^1.5 delta, PM-TV < (8/3) T^1.5 eps sqrt(delta/2), classical < 2 T^2 eps^2."""
+    T, delta, epsilon = 100, 1e-4, 5e-3
+    table = bounds.unified(T=T, delta=delta, epsilon=epsilon)
+    assert table["pinsker_marginal_kl"].value < 0.995 * 4 / 3 * T**1.5 * delta
+    assert table["pinsker_marginal_tv"].value < 0.995 * 8 / 3 * T**1.5 * epsilon * math.sqrt(delta / 2)
+    assert table["classical"].value < 0.995 * 2 * T**2 * epsilon**2
