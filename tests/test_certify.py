@@ -509,3 +509,10 @@ def test_a_log_whose_mean_ratio_is_below_one_takes_the_larger_kl_whatever_is_ass
         result = bounds.certify(traces, assume=assume)
         assert result.estimates["kl_seq"] == result.estimates["kl_seq_k1"]
         assert any("mean rho = 0.7" in w for w in result.warnings)
+
+
+def test_a_mask_on_sampled_tokens_is_no_cap_on_the_vocabulary(example):
+    """TRM-Max on k2 says nothing of unsampled tokens: no bound changes, and no cap appears."""
+    plain, masked = bounds.certify(example), bounds.certify(example, mask="seq_max_k2<=0.02")
+    assert plain.to_dict()["bounds"] == masked.to_dict()["bounds"]
+    assert "log_ratio_max" not in masked.table.profile

@@ -100,6 +100,24 @@ def test_declared_gaps_and_reward_ranges(kind, rewards):
     assert seen > 1000
 
 
+def test_reward_ranges_by_prompt():
+    """Rewards in another range for each prompt: the largest spread counts, not the union of the ranges."""
+    rng = np.random.default_rng(12)
+    for problem in problems("ordinary", 60, rational=True):
+        lows = [Fraction(int(k)) for k in rng.integers(-5, 6, len(problem.trees))]
+        spreads = [Fraction(int(k), 2) for k in rng.integers(1, 5, len(problem.trees))]
+        rewards = [
+            low + spread * np.array([Fraction(int(w > 0)) for w in tree.error_weight], dtype=object)
+            for tree, low, spread in zip(problem.trees, lows, spreads, strict=True)
+        ]
+        ranges = [(float(a), float(a + s)) for a, s in zip(lows, spreads, strict=True)]
+        for names in INPUTS:
+            table = bounds.unified(**{**problem.profile(*names).known(), "reward_range": ranges})
+            assert table.reward_spread == float(max(spreads))
+            for b in table.bounds:
+                assert b.value >= abs(problem.error(rewards)), b.name
+
+
 def test_known_mean_rewards():
     """sd(R) <= sqrt(mu (1-mu)) in the chi2 rules, for random rewards of each problem."""
     rng = np.random.default_rng(10)

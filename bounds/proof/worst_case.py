@@ -18,7 +18,7 @@ import numpy as np
 from bounds._checks import FloatArray
 from bounds.divergence.rows import k3, kl_divergence
 from bounds.evidence.moments import shortfall
-from bounds.proof.exact import Problem, Tree
+from bounds.proof.exact import Problem, Tree, random_problem
 from bounds.theory.profile import Profile
 from bounds.theory.unified import RULES, unified
 
@@ -245,10 +245,33 @@ def _problem(logits: FloatArray, horizon: int, width: int) -> Problem:
     return Problem((Tree(roll, theta),), (1.0,))
 
 
+def enumerate_random(count: int, rng: np.random.Generator) -> int:
+    """How many rules are below the worst error of ``count`` random problems (0, or something is refuted)."""
+    inputs = ((), ("delta",), ("epsilon",), ("delta", "epsilon", "kl_seq", "tv_seq"), ("chi2_max", "mean_length"))
+    violations = 0
+    for _ in range(count):
+        problem = random_problem(
+            rng,
+            horizon=int(rng.integers(1, 5)),
+            vocabulary=int(rng.integers(2, 4)),
+            distance=float(10.0 ** -rng.uniform(0, 4)),
+            concentration=float(10.0 ** rng.uniform(-1.5, 1)),
+            zeros_theta=float(rng.choice([0.0, 0.3])),
+            zeros_roll=float(rng.choice([0.0, 0.0, 0.3])),
+            prompts=int(rng.integers(1, 3)),
+            ends=bool(rng.integers(2)),
+        )
+        worst = float(problem.worst_error) * (1 - 1e-12) - 1e-15
+        table = unified(problem.profile(*inputs[int(rng.integers(len(inputs)))]))
+        violations += sum(b.value < worst for b in table.bounds)
+    return violations
+
+
 def main() -> int:
-    """Attack every rule for longer (``make attack``); 1 if one is refuted."""
+    """Attack every rule for longer, and ten thousand random trees (``make attack``); 1 if a rule is refuted."""
     rng = np.random.default_rng()
-    refuted = 0
+    refuted = enumerate_random(10_000, rng)
+    print(f"10000 random problems: {refuted} bounds below the worst error", flush=True)
     for rule in RULES:
         found = max(
             attack(rule.name, rng, horizon=T, vocabulary=V, tries=1500) for T, V in ((1, 2), (2, 2), (3, 2), (2, 3))

@@ -313,6 +313,12 @@ def _verify(arguments: argparse.Namespace) -> int:
     else:
         rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
         _show(rich_table(["check", "", "how", "what was checked"], rows))
+        kinds = ("symbolic", "exact", "numeric")
+        counts = [
+            ([name, *(str(sum(name in r.rules and r.how == k and r.passed for r in results)) for k in kinds)], False)
+            for name in dict.fromkeys(n for r in results for n in r.rules)
+        ]
+        _show(rich_table(["rule: checks passed", *kinds], counts))
         print(f"{len(results)} checks, {len(failed)} failed")
     return 1 if failed else 0
 

@@ -53,7 +53,7 @@ class Profile:
         Cap on |log ratio| over the whole vocabulary; cap on theta's mass off roll's support.
     mean_reward : float
         Expected reward, inside ``reward_range``.
-    reward_range : (float, float)
+    reward_range : (float, float), or one such pair for each prompt
         Smallest and largest reward.
     absolutely_continuous : bool
         Whether theta puts no mass where roll puts none. True is an assumption, which every table prints; a
@@ -93,7 +93,7 @@ class Profile:
     log_ratio_max: float | None = None
     support_gap: float | None = None
     mean_reward: float | None = None
-    reward_range: tuple[float, float] = (0.0, 1.0)
+    reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = (0.0, 1.0)
     absolutely_continuous: bool = True
     _resolved: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -109,7 +109,7 @@ class Profile:
         if not isinstance(self.absolutely_continuous, bool | np.bool_):
             refuse("absolutely_continuous", "True or False", repr(self.absolutely_continuous))
         set_field(self, "absolutely_continuous", bool(self.absolutely_continuous) and not self.support_gap)
-        set_field(self, "reward_range", reward_range(self.reward_range))
+        set_field(self, "reward_range", _reward_ranges(self.reward_range))
         for contradiction in self._contradictions():
             raise ValueError(contradiction)
 
@@ -128,17 +128,33 @@ class Profile:
                 where = f"[{k}]" if value.ndim else ""
                 got = ", ".join(f"{n}={_entry(v, k)}" for n, v in values.items())
                 yield f"{limit.name}{where} must be at most {limit.text} = {most.flat[k]:.10g}, got {got}"
-        low, high = self.reward_range
-        slack = TOLERANCE * (abs(low) + abs(high))
-        if self.mean_reward is not None and not low - slack <= self.mean_reward <= high + slack:
-            domain = f"a number in reward_range [{low:g}, {high:g}]"
-            yield f"mean_reward must be {domain}, got mean_reward={self.mean_reward}"
+        if self.mean_reward is not None and not self._ranges_by_prompt:
+            ((low, high),) = self._ranges
+            slack = TOLERANCE * (abs(low) + abs(high))
+            if not low - slack <= self.mean_reward <= high + slack:
+                domain = f"a number in reward_range [{low:g}, {high:g}]"
+                yield f"mean_reward must be {domain}, got mean_reward={self.mean_reward}"
+
+    @property
+    def _ranges_by_prompt(self) -> bool:
+        return isinstance(self.reward_range[0], tuple)
+
+    @property
+    def _ranges(self) -> tuple[tuple[float, float], ...]:
+        return self.reward_range if self._ranges_by_prompt else (self.reward_range,)  # type: ignore[return-value]
 
     @property
     def exact_spread(self) -> Fraction:
-        """Largest minus smallest reward: errors scale with it, and a bound of this size says nothing."""
-        low, high = self.reward_range
-        return exact(high) - exact(low)
+        """Largest minus smallest reward (of the prompt where it is largest).
+
+        Errors scale with it, and a bound of this size says nothing.
+        """
+        return max(exact(high) - exact(low) for low, high in self._ranges)
+
+    @property
+    def largest_offset(self) -> Fraction:
+        """The largest absolute value of a lowest reward: it matters only with a support gap."""
+        return max(abs(exact(low)) for low, _ in self._ranges)
 
     @property
     def has_support_gap(self) -> bool:
@@ -230,9 +246,9 @@ class Profile:
     @property
     def reward_sd(self) -> Input:
         """An upper value of the reward's standard deviation under roll, for rewards mapped to [0, 1]."""
-        if self.mean_reward is None:
+        if self.mean_reward is None or self._ranges_by_prompt:
             return Input("reward_sd", 0.5, "1/2, of any reward in a range of 1")
-        low = exact(self.reward_range[0])
+        low = exact(self._ranges[0][0])
         mean = min(Fraction(1), max(Fraction(0), (exact(self.mean_reward) - low) / self.exact_spread))
         return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
 
@@ -388,6 +404,13 @@ SUPREMA = {
     for side in ("mean", "max")
     for d, top in (("tv", "epsilon"), ("kl", "delta"), ("chi2", "chi2_max"))
 }
+
+
+def _reward_ranges(value: Any) -> Any:
+    """One pair, or a tuple of pairs (one for each prompt), checked."""
+    if np.ndim(value) == 2:
+        return tuple(reward_range(tuple(pair)) for pair in np.asarray(value).tolist())
+    return reward_range(value)
 
 
 def _entry(value: Any, k: int) -> object:

@@ -87,8 +87,7 @@ class Rule:
             return Fraction(0)
         if self.assumes and not self.gap_term:
             return "chi2 is infinite where theta has mass off roll's support"
-        offset = abs(exact(profile.reward_range[0]))
-        times = offset + (profile.exact_spread if self.assumes else 0)
+        times = profile.largest_offset + (profile.exact_spread if self.assumes else 0)
         if not times:
             return Fraction(0)
         gap = profile.summed_gap

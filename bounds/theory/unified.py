@@ -96,7 +96,7 @@ def unified(
 def _surrogate_cap(profile: Profile) -> float | None:
     """An upper value of |L'|: L' = J(theta) - J(roll) - Error, so |L'| <= tv_seq + D (lowest reward 0, or no gap)."""
     tv_seq, kl_seq = (profile.resolve(name, SHARP) for name in ("tv_seq", "kl_seq"))
-    if tv_seq is None or kl_seq is None or (profile.has_support_gap and profile.reward_range[0] != 0.0):
+    if tv_seq is None or kl_seq is None or (profile.has_support_gap and profile.largest_offset):
         return None
     return round_up((unit(exact(tv_seq.value)) + exact(kl_seq.value)) * profile.exact_spread)
 
