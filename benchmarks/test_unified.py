@@ -52,3 +52,29 @@ def test_import_beside_numpy():
 
     numpy, ours = seconds("numpy"), seconds("bounds, bounds.theory.unified")
     print(f"\nimport: numpy {numpy * 1e3:.0f} ms, bounds with all rules {ours * 1e3:.0f} ms ({ours / numpy:.2f} times)")
+
+
+def test_profile_of_a_million_positions(benchmark):
+    """All rules on arrays, against the cost of one literal adaptive sum over as many positions."""
+    rng = np.random.default_rng(0)
+    kl = rng.random(LITERAL_T) * 1e-6
+    profile = bounds.Profile(
+        T=LITERAL_T,
+        mean_kl=kl,
+        max_kl=2 * kl,
+        mean_tv=np.sqrt(kl / 2) / 2,
+        max_tv=np.sqrt(kl),
+        mean_chi2=2 * kl,
+        max_chi2=4 * kl,
+    )
+    benchmark.group = "a million positions"
+    benchmark(lambda: [r.evaluate(profile) for r in bounds.RULES])
+    literal = min(_seconds(lambda: literal_adaptive(LITERAL_T, 1e-4, 5e-3)) for _ in range(5))
+    ratio = benchmark.stats.stats.median / literal
+    print(f"\nall {len(bounds.RULES)} rules on arrays of 1e6: {ratio:.2g} literal sums of one rule")
+
+
+def _seconds(run) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started

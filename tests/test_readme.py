@@ -42,7 +42,7 @@ def test_commands_print_what_is_shown(block, capsys):
 
 
 def test_there_are_commands_to_run():
-    assert len(CONSOLE) == 2
+    assert len(CONSOLE) == 3
 
 
 def test_make_targets_and_links_exist():
