@@ -49,9 +49,15 @@ def total_variation(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
 
 
 def kl_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
-    """KL(roll||theta) of rows [..., V] of probabilities, in nats; inf where theta lacks a token of roll.
+    """KL(roll||theta) = sum_v roll log(roll / theta) of rows [..., V] of probabilities, in nats.
 
-    Summed as roll * k3(theta/roll) plus theta's mass off roll's support: no term is negative.
+    Inf where theta lacks a token of roll. Summed as roll * k3(theta/roll) plus theta's mass off roll's
+    support, so that no term is negative and nothing cancels.
+
+    Raises
+    ------
+    ValueError
+        If a row is not a probability distribution to 1e-6, or the shapes differ.
 
     >>> round(float(kl_divergence([.5, .3, .2], [.4, .4, .2])), 6)
     0.025267

@@ -131,9 +131,30 @@ class TraceSet:
         logprob_dtype: str = "float32",
         on_missing: str = "error",
     ) -> Self:
-        """From padded arrays [B, L]; see :meth:`from_records` for the options.
+        """From padded arrays, as trainers hold them in memory.
 
-        ``mask`` [B, L] is 1 on policy tokens; padding must be masked, whatever it is filled with.
+        Parameters
+        ----------
+        rollout_logprobs, train_logprobs : arrays [B, L]
+            Natural logs of both policies' probabilities of the sampled tokens.
+        mask : array [B, L], optional
+            1 on policy tokens. Padding must be masked, whatever it is filled with.
+        rewards, prompt_ids : [B], optional
+            Raw reward, and which prompt was answered.
+        kl, tv, chi2 : arrays [B, L], optional
+            Exact full-vocabulary divergences at each context (KL(roll||theta) in nats).
+        horizon, reward_range, logprob_dtype, on_missing
+            As in :meth:`from_records`.
+
+        Raises
+        ------
+        TraceError
+            If shapes disagree, or a value is refused; naming row, field and position.
+
+        Examples
+        --------
+        >>> TraceSet.from_arrays([[-1.0, -0.5]], [[-1.1, 0.0]], mask=[[1, 0]], horizon=4)
+        TraceSet(1 responses, 1 prompts, 1 tokens, horizon 4)
         """
         arrays = {
             "rollout_logprobs": rollout_logprobs,
@@ -166,7 +187,10 @@ class TraceSet:
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, **options: Any) -> Self:
-        """From a frame with one response a row and the canonical names as columns (lists in cells)."""
+        """From a frame with one response a row and the canonical names as columns (lists in cells).
+
+        Other columns are ignored; ``options`` and errors are those of :meth:`from_records`.
+        """
         columns = [c for c in getattr(frame, "columns", ()) if c in RECORD_FIELDS]
         if not columns:
             raise TypeError(f"frame must be a pandas DataFrame with the canonical columns, got {frame!r:.60}")

@@ -86,7 +86,12 @@ CHECKS: tuple[Check, ...] = (
 
 
 def verify(checks: Iterable[Check] | None = None) -> list[CheckResult]:
-    """Run all checks (or some); see ``trm-bounds verify``.
+    """Run all checks, or some; ``trm-bounds verify`` prints them.
+
+    Parameters
+    ----------
+    checks : iterable of Check, optional
+        Default: :data:`CHECKS`.
 
     Returns
     -------

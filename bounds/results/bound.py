@@ -96,14 +96,39 @@ def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BoundTable:
-    """Every rule evaluated on one profile. Index by rule name; ``best`` is the smallest bound."""
+    """Every rule evaluated on one profile.
+
+    ``table["mixed_tv"]`` is one bound (KeyError with the reason if it was not evaluated); iterating gives all.
+
+    Attributes
+    ----------
+    bounds : tuple of Bound
+        In the order of ``RULES``, in units of the reward.
+    withheld : tuple of Withheld
+        Rules that were not evaluated, and why.
+    best, best_published : Bound or None
+        B* over all rules; over the paper's six families (2512.23075v4 thm:unified).
+    profile : mapping
+        The fields that were given.
+    assumptions : tuple of Assumption
+        What every bound takes for granted.
+    surrogate_cap : float or None
+        L' is at most this in absolute value, so no larger bound certifies a step.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> table = bounds.unified(T=4096, delta=1e-4)
+    >>> table.best.name, len(table) + len(table.withheld) == len(bounds.RULES)
+    ('trajectory_kl', True)
+    """
 
     bounds: tuple[Bound, ...]
     withheld: tuple[Withheld, ...]
     profile: Mapping[str, Any]
     assumptions: tuple[Assumption, ...]
     reward_spread: float = 1.0
-    surrogate_cap: float | None = None  # |L'| is at most this, so no larger bound certifies anything
+    surrogate_cap: float | None = None
     published_b_star: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __getitem__(self, name: str) -> Bound:

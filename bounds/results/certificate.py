@@ -68,9 +68,29 @@ class MaskReport:
 class Certificate:
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
 
-    ``estimates[name]`` is an Interval, or None with the reason in ``reasons``. ``table`` holds the bounds at
-    the point estimates; ``optimistic`` the published rules as if the largest divergence seen were the
-    supremum, which no sample shows.
+    Attributes
+    ----------
+    estimates : mapping of name to Interval or None
+        Divergences in nats, per response or per token as the name says; None with the reason in ``reasons``.
+    table : BoundTable
+        Bounds at the point estimates, in units of the reward.
+    optimistic : tuple of Bound
+        Published rules as if the largest divergence that was seen were the supremum, which no sample shows.
+    best, best_upper, best_published : Bound or None
+        B* at the estimates, at their upper limits, and of the paper's six families.
+    mask : MaskReport or None
+        What the mask that was asked about keeps.
+    improvement : None
+        The interval of J(theta) - J(roll); not in this version.
+    warnings, assumptions : tuples
+        What is remarkable about the log; what was taken for granted.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> c = bounds.certify(bounds.example_traces())
+    >>> round(c.estimates["kl_seq"].value, 3), c.estimates["kl_seq"].standing.label
+    (0.072, 'estimated')
     """
 
     responses: int
