@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds._rounding import dot_up, sqrt_up, sum_up
+from bounds._rounding import dot_up, round_up, sqrt_up, sum_up
 from bounds.theory.profile import SHARP
 from bounds.theory.published import PUBLISHED_RULES
 from bounds.theory.rule import ABSOLUTE_CONTINUITY, Rule
@@ -42,12 +42,9 @@ def _context_shift_profile(q: SimpleNamespace) -> Fraction:
         shift = np.minimum(shift, np.sqrt(before(q.mean_kl) / 2))
     if q.mean_tv is not None:
         shift = np.minimum(shift, before(q.mean_tv))
-    total = dot_up(q.max_tv, np.minimum(shift, 1.0), roundings=2)
     if q.tv_seq is not None:
-        total = min(total, unit(q.tv_seq) * sum_up(q.max_tv))
-        capped = np.minimum(shift, float(unit(q.tv_seq)) * (1 + 2.0**-52))
-        total = min(total, dot_up(q.max_tv, capped, roundings=2))
-    return 2 * total
+        shift = np.minimum(shift, round_up(unit(q.tv_seq)))
+    return 2 * dot_up(q.max_tv, shift, roundings=2)
 
 
 def _adaptive_profile(q: SimpleNamespace) -> Fraction:
@@ -107,11 +104,35 @@ _OWN_FORM: dict[str, Callable[[Rule], Callable[[SimpleNamespace], Fraction]]] = 
 }
 
 
-def _sharp(name: str, title: str, latex: str, source: str, needs: str, formula: object, **more: object) -> Rule:
-    return Rule(name, SHARP, title, latex, f"this project: {source}", tuple(needs.split()), formula, **more)  # type: ignore[arg-type]
+def _sharp(
+    name: str,
+    title: str,
+    latex: str,
+    source: str,
+    needs: str,
+    formula: Callable[[SimpleNamespace], Fraction],
+    *,
+    optional: tuple[str, ...] = (),
+    assumes: tuple[str, ...] = (),
+    gap_term: bool = True,
+    optional_any: bool = False,
+) -> Rule:
+    return Rule(
+        name,
+        SHARP,
+        title,
+        latex,
+        f"this project: {source}",
+        tuple(needs.split()),
+        formula,
+        assumes,
+        optional,
+        gap_term=gap_term,
+        optional_any=optional_any,
+    )
 
 
-_AC: dict[str, object] = {"assumes": (ABSOLUTE_CONTINUITY,)}
+_AC = (ABSOLUTE_CONTINUITY,)
 
 SHARP_RULES: tuple[Rule, ...] = (
     _sharp(
@@ -140,7 +161,7 @@ SHARP_RULES: tuple[Rule, ...] = (
         "max_tv",
         _context_shift_profile,
         optional=("mean_kl", "mean_tv", "tv_seq"),
-        **_AC,
+        assumes=_AC,
     ),
     _sharp(
         "adaptive_profile",
@@ -151,7 +172,7 @@ SHARP_RULES: tuple[Rule, ...] = (
         _adaptive_profile,
         optional=("max_tv", "max_kl"),
         optional_any=True,
-        **_AC,
+        assumes=_AC,
     ),
     _sharp(
         "martingale_chi2",
@@ -162,7 +183,7 @@ SHARP_RULES: tuple[Rule, ...] = (
         _martingale,
         optional=("max_chi2",),
         gap_term=False,
-        **_AC,
+        assumes=_AC,
     ),
     _sharp(
         "cauchy_schwarz",
@@ -172,7 +193,7 @@ SHARP_RULES: tuple[Rule, ...] = (
         "mean_chi2 mean_kl",
         _cauchy_schwarz,
         gap_term=False,
-        **_AC,
+        assumes=_AC,
     ),
     _sharp(
         "first_order",
@@ -182,6 +203,6 @@ SHARP_RULES: tuple[Rule, ...] = (
         "tv_seq chi2_sum reward_sd",
         lambda q: unit(q.tv_seq) + q.reward_sd * sqrt_up(q.chi2_sum),
         gap_term=False,
-        **_AC,
+        assumes=_AC,
     ),
 )
