@@ -106,11 +106,24 @@ def sum_up(terms: FloatArray, roundings: int = 0) -> Fraction:
 
 
 def dot_up(a: FloatArray, b: FloatArray, roundings: int = 0) -> Fraction:
-    """An upper value of sum(a * b) for non-negative arrays; ``roundings``: those that a and b carry."""
-    with np.errstate(over="ignore", under="ignore"):
-        products = a * b
+    """An upper value of sum(a * b) for non-negative arrays; ``roundings``: those that a and b carry.
+
+    Both are scaled by powers of two to have their largest entry near 1, so that nothing that counts underflows.
+    """
+    if not a.size or not np.any((a > 0.0) & (b > 0.0)):
+        return Fraction(0)
+    shift_a, shift_b = (_exponent(x) for x in (a, b))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        products = np.ldexp(a, -shift_a) * np.ldexp(b, -shift_b)
+    products = np.where((a == 0.0) | (b == 0.0), 0.0, products)  # 0 * inf is 0: an empty term
     subnormal = np.count_nonzero((products < sys.float_info.min) & (a > 0.0) & (b > 0.0))
-    return sum_up(products, roundings + 1) + Fraction(math.ulp(0.0)) * int(subnormal)
+    total = sum_up(products, roundings + 1) + Fraction(math.ulp(0.0)) * int(subnormal)
+    return total * Fraction(2) ** (shift_a + shift_b) if total < INFINITE else total
+
+
+def _exponent(x: FloatArray) -> int:
+    largest = float(x.max())
+    return math.frexp(largest)[1] if math.isfinite(largest) else 0
 
 
 def upper_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:

@@ -58,12 +58,12 @@ KINDS = ["ordinary", "near-deterministic", "zeros in theta", "zeros in roll", "o
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("rational", "count"), [(False, 200), (True, 40)], ids=["float", "rational"])
+@pytest.mark.parametrize(("rational", "count"), [(False, 1430), (True, 40)], ids=["float", "rational"])
 def test_no_rule_is_below_the_worst_error(kind, rational, count):
-    seen = 0
-    for problem in problems(kind, count, rational):
+    seen, n = 0, len(INPUTS)
+    for k, problem in enumerate(problems(kind, count, rational)):
         worst = problem.worst_error if rational else problem.worst_error * (1 - 1e-12) - 1e-15
-        for names in INPUTS:
+        for names in INPUTS if rational else (INPUTS[k % n], INPUTS[(5 * k + 1) % n], INPUTS[(3 * k + 2) % n]):
             table = bounds.unified(problem.profile(*names))
             if problem.has_support_gap:
                 assert {b.name for b in table.bounds} <= ANY_SUPPORT

@@ -52,7 +52,9 @@ def test_known_answers():
 
 def test_what_else_is_known_counts():
     assert bounds.largest("delta", 0.5, T=4096, kl_seq=0.1) == math.inf  # D alone meets it
-    assert bounds.largest("kl_seq", 0.5, T=100, delta=1e-4) == pytest.approx(0.01)  # above that delta contradicts
+    assert bounds.largest("kl_seq", 0.5, T=100, delta=1e-4) == pytest.approx(
+        0.01, rel=1e-15
+    )  # above that delta contradicts
     assert bounds.largest("delta", 0.5, T=4096, mean_length=100.0) == pytest.approx(0.005, rel=1e-15)
 
 
@@ -65,6 +67,7 @@ def test_what_else_is_known_counts():
         (lambda: bounds.largest("T", 0.5, mean_kl=[0.1]), "mean_kl fixes T"),
         (lambda: bounds.largest("T", 0.5, kl_seq=0.7), "no T gives a bound of 0.5 or less"),
         (lambda: bounds.largest("delta", 0.5, T=10, epsilon=2.0), "epsilon must be"),
+        (lambda: bounds.largest("kl_seq", 0.5, T=10, published=True), "no published rule can be evaluated .*: needs"),
         (lambda: bounds.largest("T", 0.5), "a bound needs at least one divergence"),
     ],
 )
@@ -82,7 +85,16 @@ def test_the_root_finder(x, n):
 
 def test_the_table_of_trust_regions():
     frame = bounds.trust_regions([256, 4096], [0.1, 0.5])
-    assert list(frame.columns) == ["T", "target", "delta", "epsilon", "kl_seq", "mean_kl_token", "published_delta"]
+    assert list(frame.columns) == [
+        "T",
+        "target",
+        "delta",
+        "epsilon",
+        "kl_seq",
+        "mean_kl_token",
+        "chi2_max",
+        "published_delta",
+    ]
     assert frame.iloc[3]["delta"] == 0.5 / 4096
     assert (frame["published_delta"] < frame["delta"]).all()
 

@@ -48,6 +48,7 @@ REFUSED = [
     ({"mean_reward": 2.0}, r"mean_reward must be a number in reward_range \[0, 1\], got mean_reward=2.0"),
     ({"reward_range": (1, 0)}, "reward_range must be two finite numbers, lowest < highest"),
     ({"reward_range": 3}, "reward_range must be a pair"),
+    ({"reward_range": [(0, 1), (0, 2)], "mean_reward": 1.0}, "mean_reward needs one reward_range"),
     ({"reward_range": [(0, 1), (2, 2)]}, "reward_range must be two finite numbers, lowest < highest"),
     ({"absolutely_continuous": "no"}, "absolutely_continuous must be True or False"),
 ]

@@ -159,7 +159,7 @@ def test_mean_tv_is_filled_from_kl_arrays():
     assert (filled.how, filled.used) == ("smallest of sqrt(mean_kl/2), sqrt(max_kl/2)", ("mean_kl", "max_kl"))
     same = bounds.unified(T=3, delta=6.0, epsilon=1.0, mean_tv=np.minimum(1.0, np.sqrt(kl / 2)))
     assert table["adaptive"].value == pytest.approx(same["adaptive"].value, rel=1e-12)
-    assert table["trajectory_tv"].value == pytest.approx(1.1, rel=1e-12)  # .0 + .1 + 1
+    assert table["trajectory_tv"].value == pytest.approx(0.1 + math.sqrt(1 - math.exp(-3.0)), rel=1e-12)
 
 
 def test_arrays_do_not_make_adaptive_worse_than_its_relatives():
@@ -369,3 +369,45 @@ def test_scalars_are_never_expanded_to_the_horizon():
 def test_unknown_rule_names_the_likely_one():
     with pytest.raises(KeyError, match="did you mean 'mixed_tv'"):
         bounds.rule("mixd_tv")
+
+
+TINY = 5e-324
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "least"),
+    [
+        ("context_shift_profile", {"max_tv": [1.0, 1.0], "mean_kl": [TINY, TINY]}, 2 * math.sqrt(TINY) / 1.42),
+        ("context_shift_profile", {"max_tv": [1.0, 1.0], "mean_kl": [5 * TINY, 0.0]}, 7.028e-162),
+        ("cauchy_schwarz", {"mean_chi2": [1.0, 1.0], "mean_kl": [TINY, TINY]}, 1.57e-162),
+        ("adaptive_profile", {"mean_tv": [1.0, 1.0], "max_kl": [TINY, TINY], "epsilon": 1.0}, TINY),
+        ("martingale_chi2", {"max_chi2": [1e-300] * 2}, 4.9e-301),
+    ],
+)
+def test_subnormal_arrays_are_not_rounded_down(name, known, least):
+    assert bounds.rule(name).value(bounds.Profile(T=2, **known)) >= least
+
+
+def test_infinite_entries_of_arrays():
+    table = bounds.unified(
+        T=3, kl_seq=0.1, max_chi2=[math.inf, 1.0, 1.0], mean_chi2=[math.inf, 1, 1], mean_kl=[0, 0, TINY]
+    )
+    assert table["martingale_chi2"].value == table["cauchy_schwarz"].value == math.inf
+    assert table["trajectory_kl"].value <= 0.1
+    assert bounds.unified(T=2, max_chi2=[math.inf, 0.0])["martingale_chi2"].value == 0.0  # the first step has no shift
+
+
+@pytest.mark.parametrize("cap", [1e-300, 1.0, 700.0, 1e8, 1e300, math.inf])
+def test_ratio_caps_of_any_size(cap):
+    table = bounds.unified(T=5, delta=0.1, log_ratio_max=cap)
+    assert table["trajectory_kl"].value == (
+        pytest.approx(0.5) if cap > 0.5 else pytest.approx(5 * cap**2 / 2, abs=1e-300)
+    )
+    assert bounds.unified(T=5, log_ratio_max=cap)["trajectory_tv"].value <= 5.0
+
+
+def test_mean_rewards_next_to_an_end_are_taken_at_their_word_or_refused():
+    with pytest.raises(ValueError, match="mean_reward must be"):
+        bounds.unified(T=2, chi2_max=0.01, mean_reward=1 + 1e-9)
+    assert bounds.unified(T=2, chi2_max=0.01, mean_reward=1 - 1e-9)["martingale_chi2"].value > 0
+    assert bounds.unified(T=2, kl_seq=1e-10, reward_range=(-1e308, 1e308)).best.value == pytest.approx(2e298)

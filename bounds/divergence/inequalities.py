@@ -13,9 +13,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from bounds._rounding import interval, lower_value, sqrt_up, upper_value
+from bounds._rounding import INFINITE, interval, lower_value, sqrt_up, upper_value
 
 _PLAIN_BELOW = Fraction(1, 10**13)  # there sqrt(KL/2) is within 1e-14 of the curve
+_CAP = 750  # exp of a larger cap is beyond the floats
 _ONE_ABOVE = 30  # there the curve is within 1e-13 of 1
 
 
@@ -75,7 +76,9 @@ def _parameter(kl: Fraction) -> Fraction:
     return Fraction(str(high))
 
 
-def _converted(expression: Callable[[Any, Any], Any], cap: Fraction) -> Fraction:
+def _converted(expression: Callable[[Any, Any], Any], cap: Fraction, beyond: Fraction = INFINITE) -> Fraction:
+    if cap > _CAP:
+        return beyond
     size = max(0, cap.denominator.bit_length() - cap.numerator.bit_length())
     return upper_value(lambda iv: expression(iv, interval(iv, cap)), bits=4 * size + 64)
 
@@ -97,7 +100,7 @@ def chi2_per_tv(cap: Fraction) -> Fraction:
 @lru_cache(maxsize=1024)
 def tv_of_cap(cap: Fraction) -> Fraction:
     r"""TV <= tanh(Lam/2) where \\|log ratio\\| <= Lam."""
-    return min(Fraction(1), _converted(lambda iv, x: (1 - iv.exp(-x)) / (1 + iv.exp(-x)), cap))
+    return min(Fraction(1), _converted(lambda iv, x: (1 - iv.exp(-x)) / (1 + iv.exp(-x)), cap, beyond=Fraction(1)))
 
 
 def kl_of_cap(cap: Fraction) -> Fraction:

@@ -138,7 +138,8 @@ class _Profiles:
         self._assumed = dict.fromkeys(assumed, Standing.ASSUMED)
         self._means: dict[str, Any] = {n: i.value for n, i in self._intervals.items()}
         if (reward := found.intervals["reward"]) is not None:
-            self._means["mean_reward"] = reward.value
+            low, high = traces.reading.reward_range
+            self._means["mean_reward"] = min(max(reward.value, low), high)  # a mean may round past an end
         if traces.horizon <= _MAX_ARRAY:
             k3_is_all = found.intervals["kl_seq"] == found.intervals["kl_seq_k3"]  # it misses what a gap adds
             self._means |= _by_position(traces, with_kl=k3_is_all or "kl" in traces.exact)

@@ -17,8 +17,9 @@ import sympy as sp
 from bounds._rounding import exact, round_up, sqrt_up
 from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, pinsker_curve, tv_of_cap
 from bounds.proof.exact import Problem, Tree, log_low, random_problem
+from bounds.proof.worst_case import two_stage
 from bounds.results import BoundTable
-from bounds.theory.profile import FILLS
+from bounds.theory.profile import FILLS, NEED_SUPPORT
 from bounds.theory.terms import capped_sum
 from bounds.theory.unified import RULES, rule, unified
 
@@ -66,6 +67,19 @@ def w_below_u(factor: Fraction = Fraction(1)) -> bool:
     U, x = sp.symbols("U x", nonnegative=True)
     step = sp.expand((1 - U) * (1 - x) - (1 - U - x)) == U * x
     return bool(step) and all(w <= factor * sum(max(Fraction(0), r - 1) for r in rho) for rho, w in _ratio_grid())
+
+
+def w_below_phi(factor: Fraction = Fraction(1)) -> bool:
+    """W^- <= Phi on a rational grid of ratios near 1 and far, with certified logs; attained to 1e-3 for near ones."""
+    near = [1 + Fraction(k, 1000) for k in (-2, -1, 0, 1, 2)]
+    far = [g for g in _GRID if g > 0]
+    for grid, length in ((near, 3), (far, 4), ([Fraction(1, 1000), Fraction(1000)], 2)):
+        for rho in itertools.product(grid, repeat=length):
+            phi = sum((r - 1 - log_low(r) for r in rho), start=Fraction(0))  # an upper value
+            w_minus = max(Fraction(0), 1 + sum((r - 1 for r in rho), start=-math.prod(rho, start=Fraction(1))))
+            if w_minus > factor * phi:
+                return False
+    return True
 
 
 def w_below_product(factor: Fraction = Fraction(1)) -> bool:
@@ -157,7 +171,8 @@ def fills(factor: Fraction = Fraction(1)) -> bool:
         truth = problem.profile()
         for fill, family in itertools.product(FILLS, ("published", "sharp")):
             known = [n for n in fill.needs if n not in ("T", "log_ratio_max")]  # the cap has its own check
-            if "log_ratio_max" not in fill.needs and fill.family in (None, family):
+            lost = problem.has_support_gap and NEED_SUPPORT.intersection(fill.needs)
+            if "log_ratio_max" not in fill.needs and fill.family in (None, family) and not lost:
                 filled = fill.apply(problem.profile(*known), family)
                 if filled is None or exact(filled.value) * factor < exact(getattr(truth, fill.target)) * rounding:
                     return False
@@ -183,8 +198,17 @@ def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
 @cache
 def _enumerated(gaps: bool) -> tuple[tuple[Fraction, tuple[BoundTable, ...]], ...]:
     """The worst error of each problem, and the bounds from each selection of what is true of it."""
-    problems = _problems(60, zeros_roll=0.3 if gaps else 0.0)
+    problems = [*_problems(60, zeros_roll=0.3 if gaps else 0.0), *_near_extremal()]
     return tuple((p.worst_error, tuple(unified(p.profile(*names)) for names in _KNOWN)) for p in problems)
+
+
+def _near_extremal() -> Iterator[Problem]:
+    """Two steps where roll emits "new" with probability p and theta with q, and the two-stage instance."""
+    for p, q in ((Fraction(1, 2), Fraction(501, 1000)), (Fraction(1, 10**6), Fraction(1, 100))):
+        roll, theta = (np.array([[1 - x, x]], dtype=object) for x in (p, q))
+        tree = Tree((roll, np.repeat(roll, 2, axis=0)), (theta, np.repeat(theta, 2, axis=0)))
+        yield Problem((tree,), (Fraction(1),))
+    yield two_stage(3, Fraction(1, 50))
 
 
 def withdrawn(factor: Fraction = Fraction(1)) -> bool:

@@ -280,7 +280,9 @@ def _add_figures(commands: Any) -> None:
         "draw figures as PNG, PDF and CSV",
         "trm-bounds figures comparison --out figures",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="comparison, scaling; without a name: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="such as comparison, scaling, regimes, tightness; without a name: all"
+    )
     parser.add_argument("--out", default="figures", metavar="DIR", help="default: figures")
 
 

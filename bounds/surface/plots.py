@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bounds._show import shown
 from bounds.results import BoundTable
+from bounds.theory.unified import RULES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,9 +97,11 @@ def plot_scaling(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def plot_regimes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """One mark for each point (x, y), coloured by the ``rule`` that is smallest there."""
     ax = _axes(ax)
-    for k, (name, part) in enumerate(frame.groupby("rule", sort=True)):
-        colour, mark = _CYCLE[k % len(_CYCLE)], "sovD^P"[(k // 2) % 6]
-        ax.scatter(part["x"], part["y"], s=14, color=colour, marker=mark, label=name, linewidths=0)
+    order = [r.name for r in RULES]  # a rule looks the same in every panel
+    for name, part in sorted(frame.groupby("rule"), key=lambda item: order.index(str(item[0]))):
+        k = order.index(str(name))
+        colour, mark = _CYCLE[k % len(_CYCLE)], "sov^DPX"[k // len(_CYCLE)]
+        ax.scatter(part["x"], part["y"], s=14, color=colour, marker=mark, label=str(name), linewidths=0)
     x, y = frame["panel"].iloc[0].split(": ")[1].split(",")[0].split(" × ")
     ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
     ax.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, markerscale=1.5)
@@ -104,36 +109,33 @@ def plot_regimes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def plot_routes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Curves of ``weight`` against the steps ``ahead``, by ``route``."""
+    """Curves of ``contribution`` against the steps ``ahead``, by ``route``; a line where the routes ``cross``."""
     ax = _axes(ax)
     looks = ((_CYCLE[0], "--", 1.5), (_CYCLE[1], "-.", 1.5), (_CYCLE[5], "-", 2.5))
     for (name, part), (colour, dash, width) in zip(frame.groupby("route", sort=False), looks, strict=True):
-        ax.plot(part["ahead"], part["weight"], label=name, color=colour, linestyle=dash, linewidth=width)
-    ax.set(xscale="log", yscale="log", xlabel="steps after the position, T − t", ylabel="weight of D̄_t")
+        ax.plot(part["ahead"], part["contribution"], label=str(name), color=colour, linestyle=dash, linewidth=width)
+    crossing = frame["cross"].iloc[0]
+    ax.axvline(crossing, color=_LINE, linewidth=0.8)
+    ax.annotate(
+        f"{crossing:g}", (crossing, frame["contribution"].min()), (3, 2), textcoords="offset points", fontsize=8
+    )
+    ax.set(xscale="log", yscale="log", xlabel="steps after the position, T − t", ylabel="contribution of the position")
     ax.legend(fontsize=8, frameon=False)
     return ax
 
 
 def plot_tightness(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Bars of ``ratio`` (attained / bound) by ``rule``, with the ``instance`` that attains it."""
+    """A table of ``ratio`` (attained / bound) by ``rule`` and ``T``, darker where a bound is nearly attained."""
     ax = _axes(ax)
-    rows = frame.iloc[::-1]
-    ax.barh(rows["rule"], rows["ratio"], color=[_SHARP if f == "sharp" else _PUBLISHED for f in rows["family"]])
-    for k, (ratio, instance) in enumerate(zip(rows["ratio"], rows["instance"], strict=True)):
-        inside = ratio > 0.6
-        ax.annotate(
-            f"{ratio:.3f}  {instance}",
-            (ratio, k),
-            (-4 if inside else 4, 0),
-            textcoords="offset points",
-            va="center",
-            ha="right" if inside else "left",
-            color="white" if inside else _LINE,
-            fontsize=6.5,
-        )
-    ax.set(xlim=(0, 1.02), xlabel="worst error attained / bound")
-    ax.spines[["top", "right"]].set_visible(False)
-    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP})
+    table = frame.pivot(index="rule", columns="T", values="ratio").loc[list(dict.fromkeys(frame["rule"]))]
+    ax.imshow(table.to_numpy(), cmap="Blues", vmin=0.0, vmax=1.3, aspect="auto")
+    for (row, column), ratio in np.ndenumerate(table.to_numpy()):
+        if not math.isnan(ratio):
+            colour = "white" if ratio > 0.8 else "black"
+            ax.annotate(f"{ratio:.2f}", (column, row), ha="center", va="center", fontsize=7, color=colour)
+    ax.set_xticks(range(table.shape[1]), [str(T) for T in table.columns])
+    ax.set_yticks(range(table.shape[0]), list(table.index), fontsize=8)
+    ax.set(xlabel="horizon T")
     return ax
 
 

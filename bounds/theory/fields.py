@@ -42,9 +42,7 @@ FIELDS: Mapping[str, Field] = {
 }
 
 #: The fields that say how far apart the two policies are; a profile without any of them bounds nothing.
-DIVERGENCES = tuple(
-    name for name in FIELDS if name not in ("mean_length", "support_gap", "mean_reward", "log_ratio_max")
-)
+DIVERGENCES = tuple(name for name in FIELDS if name not in ("mean_length", "support_gap", "mean_reward"))
 
 
 def is_array(name: str) -> bool:

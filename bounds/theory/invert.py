@@ -10,6 +10,7 @@ from bounds._checks import MAX_HORIZON, number, unknown
 from bounds._rounding import exact, largest_float, largest_integer, round_up
 from bounds.results import BoundTable
 from bounds.theory.fields import FIELDS, is_array
+from bounds.theory.profile import Profile
 from bounds.theory.unified import unified
 
 if TYPE_CHECKING:
@@ -25,13 +26,17 @@ class Invertible:
     contradicted_above: bool  # whether a value that contradicts what else is known is too large (else too small)
 
 
-#: What can be asked for. ``mean_kl_token`` is the TRM-Avg threshold: D is at most it times the (mean) length.
+#: What can be asked for. ``mean_kl_token`` is what TRM-Avg means to hold: training must achieve it, no mask does.
 INVERTIBLE = {
     "delta": Invertible(FIELDS["delta"].meaning, float("inf"), False),
     "epsilon": Invertible(FIELDS["epsilon"].meaning, 1.0, False),
     "chi2_max": Invertible(FIELDS["chi2_max"].meaning, float("inf"), False),
     "kl_seq": Invertible(FIELDS["kl_seq"].meaning, float("inf"), True),
-    "mean_kl_token": Invertible("mean KL(roll||theta) per token of a response, in nats", float("inf"), True),
+    "mean_kl_token": Invertible(
+        "D / E[length]: expected KL(roll||theta) of a response by its expected length (or by T), in nats",
+        float("inf"),
+        True,
+    ),
     "T": Invertible("horizon: the cap on policy tokens of a response", float(MAX_HORIZON), False),
 }
 
@@ -53,8 +58,8 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
     Returns
     -------
     float, or int for "T"
-        On the safe side in floats: the table at the answer is at most ``target``, at the next float above.
-        The top of the domain (inf, 1, 2^53) where every value will do.
+        On the safe side in floats: the table at the answer is at most ``target``, and at the next float above
+        it is more, or what else is known denies it. The top of the domain (inf, 1, 2^53) where every value will do.
 
     Raises
     ------
@@ -87,26 +92,31 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
         return 0 if best is not None and best.value <= target else 1
 
     bottom = 1 if quantity == "T" else 0.0
-    unified(**_with(quantity, asked.top if not asked.contradicted_above else bottom, known))  # raises for bad input
+    start = unified(**_with(quantity, asked.top if not asked.contradicted_above else bottom, known))  # or it raises
+    if (start.best_published if published else start.best) is None:
+        reasons = "; ".join(dict.fromkeys(w.reason for w in start.withheld if not published or w.family == "published"))
+        raise ValueError(f"no {'published ' if published else ''}rule can be evaluated with what is known: {reasons}")
     find: Callable[..., Any] = largest_integer if quantity == "T" else largest_float
     found = find(lambda x: side(x) <= 0, bottom, int(asked.top) if quantity == "T" else asked.top)
     if found is None or side(found) != 0:
         raise ValueError(f"no {quantity} gives a bound of {target:g} or less with what else is known")
+    if quantity == "kl_seq" and (implied := Profile(**known).resolve("kl_seq")) is not None:
+        found = min(found, implied.value)  # contradictions are refused with a tolerance; the answer has none
     return found  # type: ignore[no-any-return]
 
 
 def _with(quantity: str, x: float, known: dict[str, Any]) -> dict[str, Any]:
     if quantity != "mean_kl_token":
         return {**known, quantity: x}
-    length = known.get("mean_length") or known.get("T", 1)
+    length = known["T"] if known.get("mean_length") is None else known["mean_length"]
     return {**known, "kl_seq": x if x == float("inf") else round_up(exact(x) * exact(float(length)))}
 
 
 def trust_regions(horizons: list[int], targets: list[float]) -> pd.DataFrame:
     """Which trust region buys which guarantee: one row for each horizon and target.
 
-    Columns: T, target, the largest delta, epsilon, kl_seq and mean_kl_token that prove it, and ``published_delta``,
-    the largest delta for which the paper's B* does.
+    Columns: T, target, the largest delta, epsilon, kl_seq, mean_kl_token and chi2_max that prove it, and
+    ``published_delta``, the largest delta for which the paper's B* does.
     """
     import pandas as pd
 
@@ -114,7 +124,7 @@ def trust_regions(horizons: list[int], targets: list[float]) -> pd.DataFrame:
         {
             "T": T,
             "target": target,
-            **{q: largest(q, target, T=T) for q in ("delta", "epsilon", "kl_seq", "mean_kl_token")},
+            **{q: largest(q, target, T=T) for q in ("delta", "epsilon", "kl_seq", "mean_kl_token", "chi2_max")},
             "published_delta": largest("delta", target, T=T, published=True),
         }
         for T in horizons

@@ -25,7 +25,7 @@ from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, 
 from bounds.results import Assumption, Input, Standing, weakest
 from bounds.theory.fields import FIELDS, LIMITS, is_array
 from bounds.theory.profile_file import read_values
-from bounds.theory.terms import half_root_array, pinsker_array, product_coupling
+from bounds.theory.terms import half_root_array, huber_array, pinsker_array, product_coupling
 
 PUBLISHED, SHARP = "published", "sharp"
 
@@ -128,10 +128,11 @@ class Profile:
                 where = f"[{k}]" if value.ndim else ""
                 got = ", ".join(f"{n}={_entry(v, k)}" for n, v in values.items())
                 yield f"{limit.name}{where} must be at most {limit.text} = {most.flat[k]:.10g}, got {got}"
-        if self.mean_reward is not None and not self._ranges_by_prompt:
+        if self.mean_reward is not None and self._ranges_by_prompt:
+            yield f"mean_reward needs one reward_range for all prompts, got mean_reward={self.mean_reward}"
+        elif self.mean_reward is not None:
             ((low, high),) = self._ranges
-            slack = TOLERANCE * (abs(low) + abs(high))
-            if not low - slack <= self.mean_reward <= high + slack:
+            if not low <= self.mean_reward <= high:  # without tolerance: next to an end sd(R) would be 0
                 domain = f"a number in reward_range [{low:g}, {high:g}]"
                 yield f"mean_reward must be {domain}, got mean_reward={self.mean_reward}"
 
@@ -230,7 +231,8 @@ class Profile:
         if not upper or family == SHARP:
             for fill in ARRAY_FILLS:
                 source = getattr(self, fill.source)
-                if fill.target == name and source is not None and fill.family in (None, family):
+                lost = self.has_support_gap and fill.source in NEED_SUPPORT
+                if fill.target == name and source is not None and fill.family in (None, family) and not lost:
                     upper.append((fill.value(source), fill.how, fill.source))
         if not upper:
             return None
@@ -249,7 +251,7 @@ class Profile:
         if self.mean_reward is None or self._ranges_by_prompt:
             return Input("reward_sd", 0.5, "1/2, of any reward in a range of 1")
         low = exact(self._ranges[0][0])
-        mean = min(Fraction(1), max(Fraction(0), (exact(self.mean_reward) - low) / self.exact_spread))
+        mean = (exact(self.mean_reward) - low) / self.exact_spread
         return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
 
     def quantities(
@@ -314,7 +316,7 @@ class Fill:
 
     def apply(self, profile: Profile, family: str) -> Input | None:
         """The target's upper value on this profile, or None if something that it needs is unknown."""
-        if self.family not in (None, family):
+        if self.family not in (None, family) or (profile.has_support_gap and NEED_SUPPORT.intersection(self.needs)):
             return None
         arguments: list[Any] = []
         value: Any
@@ -386,6 +388,9 @@ FILLS: tuple[Fill, ...] = (
     Fill("chi2_sum", ("tv_sum", "log_ratio_max"), "2 sinh(Lam) tv_sum", lambda a, cap: chi2_per_tv(cap) * a, SHARP),
 )
 
+#: At a support gap chi2 and the largest log ratio are infinite, whatever was measured elsewhere: nothing follows.
+NEED_SUPPORT = frozenset({"chi2_max", "chi2_sum", "mean_chi2", "max_chi2", "log_ratio_max"})
+
 #: The same, position by position.
 ARRAY_FILLS: tuple[ArrayFill, ...] = (
     ArrayFill("mean_kl", "max_kl", "max_kl", lambda kl: kl),
@@ -393,8 +398,10 @@ ARRAY_FILLS: tuple[ArrayFill, ...] = (
     ArrayFill("mean_tv", "max_tv", "max_tv", lambda tv: tv),
     ArrayFill("mean_tv", "mean_kl", "sqrt(mean_kl/2)", pinsker_array),
     ArrayFill("mean_tv", "max_kl", "sqrt(max_kl/2)", pinsker_array),
+    ArrayFill("mean_tv", "mean_kl", "sqrt(1-exp(-mean_kl))", huber_array, SHARP),
     ArrayFill("mean_tv", "mean_chi2", "sqrt(mean_chi2)/2", half_root_array, SHARP),
     ArrayFill("max_tv", "max_kl", "sqrt(max_kl/2)", pinsker_array),
+    ArrayFill("max_tv", "max_kl", "sqrt(1-exp(-max_kl))", huber_array, SHARP),
     ArrayFill("max_tv", "max_chi2", "sqrt(max_chi2)/2", half_root_array, SHARP),
 )
 

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds._rounding import dot_up, round_up, sqrt_up, sum_up
+from bounds._rounding import dot_up, round_up, sqrt_up
 from bounds.theory.profile import SHARP
 from bounds.theory.published import PUBLISHED_RULES
 from bounds.theory.rule import ABSOLUTE_CONTINUITY, Rule
@@ -34,17 +34,19 @@ from bounds.theory.terms import (
     unit,
 )
 
+_ROOT_HALF = round_up(sqrt_up(Fraction(1, 2)))  # so that no half of a subnormal is rounded down
+
 
 def _context_shift_profile(q: SimpleNamespace) -> Fraction:
     """2 sum_t eps_t min(1, sqrt(sum_{s<t} K_s/2), sum_{s<t} Dbar_s, 1 - prod_{s<t} (1-eps_s), tv_seq)."""
     shift = coupled(before(log_survival(q.max_tv)))
     if q.mean_kl is not None:
-        shift = np.minimum(shift, np.sqrt(before(q.mean_kl) / 2))
+        shift = np.minimum(shift, _ROOT_HALF * np.sqrt(before(q.mean_kl)))
     if q.mean_tv is not None:
         shift = np.minimum(shift, before(q.mean_tv))
     if q.tv_seq is not None:
         shift = np.minimum(shift, round_up(unit(q.tv_seq)))
-    return 2 * dot_up(q.max_tv, shift, roundings=2)
+    return 2 * dot_up(q.max_tv, shift, roundings=3)
 
 
 def _adaptive_profile(q: SimpleNamespace) -> Fraction:
@@ -53,8 +55,8 @@ def _adaptive_profile(q: SimpleNamespace) -> Fraction:
     if q.max_tv is not None:
         shift = np.minimum(shift, coupled(after(log_survival(q.max_tv))))
     if q.max_kl is not None:
-        shift = np.minimum(shift, np.sqrt(after(q.max_kl) / 2))
-    return 2 * dot_up(q.mean_tv, shift, roundings=2)
+        shift = np.minimum(shift, _ROOT_HALF * np.sqrt(after(q.max_kl)))
+    return 2 * dot_up(q.mean_tv, shift, roundings=3)
 
 
 def _martingale(q: SimpleNamespace) -> Fraction:
@@ -67,9 +69,7 @@ def _martingale(q: SimpleNamespace) -> Fraction:
 
 def _cauchy_schwarz(q: SimpleNamespace) -> Fraction:
     """sum_t sqrt(Cbar_t sum_{k>t} K_k / 2)."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        terms = np.sqrt(q.mean_chi2) * np.sqrt(after(q.mean_kl) / 2)
-    return sum_up(np.where((q.mean_chi2 == 0.0) | (after(q.mean_kl) == 0.0), 0.0, terms), roundings=4)
+    return sqrt_up(Fraction(1, 2)) * dot_up(np.sqrt(q.mean_chi2), np.sqrt(after(q.mean_kl)), roundings=2)
 
 
 def _halved(rule: Rule, formula: Callable[[SimpleNamespace], Fraction] | None = None) -> Rule:
@@ -79,7 +79,7 @@ def _halved(rule: Rule, formula: Callable[[SimpleNamespace], Fraction] | None = 
         name=f"halved_{rule.name}",
         family=SHARP,
         title=f"{rule.title}, halved",
-        latex=rf"\tfrac{{1}}{{2}}\left[{rule.latex}\right]",
+        latex=_OWN_LATEX.get(rule.name, rf"\tfrac{{1}}{{2}}\left[{rule.latex}\right]"),
         source=f"this project: R -> R - 1/2 in {rule.source}",
         formula=formula or (lambda q: rule.formula(q) / 2),
         assumes=(ABSOLUTE_CONTINUITY,) if rule.assumes else (),
@@ -97,6 +97,11 @@ def _without_first(formula: Callable[[SimpleNamespace], Fraction]) -> Callable[[
     return lambda q: formula(q) * Fraction(q.T - 1, 2 * q.T)
 
 
+_OWN_LATEX = {
+    "coupling": r"2\min(1,\epsilon)\sum_t(1-(1-\epsilon)^{t-1})",
+    "mixed_kl": r"2(T-1)\min(1,\sqrt{\delta/2})\min(1,\sqrt{D/2})",
+    "mixed_tv": r"2(T-1)\min(1,\epsilon)\min(1,\mathrm{TV}_{\mathrm{seq}})",
+}
 _OWN_FORM: dict[str, Callable[[Rule], Callable[[SimpleNamespace], Fraction]]] = {
     "coupling": lambda rule: _halved_coupling,
     "mixed_kl": lambda rule: _without_first(rule.formula),

@@ -46,6 +46,11 @@ def half_root_array(chi2: FloatArray) -> FloatArray:
     return _root_up(chi2 / 4.0, chi2)
 
 
+def huber_array(kl: FloatArray) -> FloatArray:
+    """sqrt(1 - exp(-kl)) of each entry, upper values (Bretagnolle-Huber): below Pinsker where kl is large."""
+    return np.minimum(1.0, np.sqrt(-np.expm1(-kl)) * (1.0 + 16.0 * 2.0**-53))
+
+
 def _root_up(x: FloatArray, source: FloatArray) -> FloatArray:
     root = np.nextafter(np.sqrt(np.nextafter(x, math.inf)), math.inf)
     return np.where(source == 0.0, 0.0, np.minimum(1.0, root))
@@ -113,7 +118,7 @@ def binomial_excess(T: int, X: Fraction) -> Fraction:
         return Fraction(0)
     if T <= 16:
         return (1 + X) ** T - 1 - T * X
-    if T * X > 10_000:
+    if X > 0 and T * math.log1p(min(round_up(X), 1e300)) > 1500.0:  # its root is beyond the floats, too
         return INFINITE
     return upper_value(lambda iv: _power(iv, T, X) - 1 - T * interval(iv, X), _cancelled(T, X))
 

@@ -87,7 +87,7 @@ def unified(
         withheld=tuple(r for r in results if isinstance(r, Withheld)),
         profile=profile.known(),
         assumptions=profile.assumptions,
-        reward_spread=float(profile.exact_spread),
+        reward_spread=round_up(profile.exact_spread),
         surrogate_cap=_surrogate_cap(profile),
         published_b_star=frozenset(r.name for r in RULES if r.in_b_star),
     )
