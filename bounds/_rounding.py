@@ -100,29 +100,41 @@ def sum_up(terms: FloatArray, roundings: int = 0) -> Fraction:
     summation tree of depth at most 256 + log2(n) (NumPy sums pairwise in blocks of 128), so it stays below
     1e-13 relative.
     """
-    total = float(np.sum(np.ascontiguousarray(terms)))
-    depth = 256 + max(terms.size, 1).bit_length() + roundings
+    return _raised(float(np.sum(np.ascontiguousarray(terms))), terms.size, roundings)
+
+
+def _raised(total: float, size: int, roundings: int) -> Fraction:
+    depth = 256 + max(size, 1).bit_length() + roundings
     return exact(total) * (1 + 2 * depth * _UNIT)
 
 
 def dot_up(a: FloatArray, b: FloatArray, roundings: int = 0) -> Fraction:
     """An upper value of sum(a * b) for non-negative arrays; ``roundings``: those that a and b carry.
 
-    Both are scaled by powers of two to have their largest entry near 1, so that nothing that counts underflows.
+    Both are scaled by powers of two to have their largest entry near 1, so that nothing that counts underflows;
+    what does is covered by one smallest subnormal for each term. An infinite entry times 0 is 0: an empty term.
     """
-    if not a.size or not np.any((a > 0.0) & (b > 0.0)):
-        return Fraction(0)
     shift_a, shift_b = (_exponent(x) for x in (a, b))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        products = np.ldexp(a, -shift_a) * np.ldexp(b, -shift_b)
-    products = np.where((a == 0.0) | (b == 0.0), 0.0, products)  # 0 * inf is 0: an empty term
-    subnormal = np.count_nonzero((products < sys.float_info.min) & (a > 0.0) & (b > 0.0))
-    total = sum_up(products, roundings + 1) + Fraction(math.ulp(0.0)) * int(subnormal)
-    return total * Fraction(2) ** (shift_a + shift_b) if total < INFINITE else total
+        products = _scaled(a, -shift_a) * _scaled(b, -shift_b)
+    total = float(np.sum(products))
+    underflowed = products.size
+    if not total > 1e-280:  # rare: 0, so small that underflow would count, or NaN from 0 * inf
+        both = (a > 0.0) & (b > 0.0)
+        products = np.where(both, products, 0.0)
+        total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
+    if math.isinf(total):
+        return INFINITE
+    least = Fraction(math.ulp(0.0)) * underflowed
+    return (_raised(total, a.size, roundings + 1) + least) * Fraction(2) ** (shift_a + shift_b)
+
+
+def _scaled(x: FloatArray, shift: int) -> FloatArray:
+    return x * 2.0**shift if abs(shift) < 1000 else np.ldexp(x, shift)
 
 
 def _exponent(x: FloatArray) -> int:
-    largest = float(x.max())
+    largest = float(x.max(initial=0.0))
     return math.frexp(largest)[1] if math.isfinite(largest) else 0
 
 

@@ -19,7 +19,7 @@ from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, 
 from bounds.proof.exact import Problem, Tree, log_low, random_problem
 from bounds.proof.worst_case import two_stage
 from bounds.results import BoundTable
-from bounds.theory.profile import FILLS, NEED_SUPPORT
+from bounds.theory.fills import FILLS, NEED_SUPPORT
 from bounds.theory.terms import capped_sum
 from bounds.theory.unified import RULES, rule, unified
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+#: The families of rules; gaps are filled by plain Pinsker for the first, by the sharpest that is proved for the second.
+PUBLISHED, SHARP = "published", "sharp"
+
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +95,16 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
     if (start.best_published if published else start.best) is None:
         reasons = "; ".join(dict.fromkeys(w.reason for w in start.withheld if not published or w.family == "published"))
         raise ValueError(f"no {'published ' if published else ''}rule can be evaluated with what is known: {reasons}")
-    find: Callable[..., Any] = largest_integer if quantity == "T" else largest_float
-    found = find(lambda x: side(x) <= 0, bottom, int(asked.top) if quantity == "T" else asked.top)
+    found: float | int | None
+    if quantity == "T":
+        found = largest_integer(lambda x: side(x) <= 0, 1, MAX_HORIZON)
+    else:
+        found = largest_float(lambda x: side(x) <= 0, 0.0, asked.top)
     if found is None or side(found) != 0:
         raise ValueError(f"no {quantity} gives a bound of {target:g} or less with what else is known")
     if quantity == "kl_seq" and (implied := Profile(**known).resolve("kl_seq")) is not None:
         found = min(found, implied.value)  # contradictions are refused with a tolerance; the answer has none
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _with(quantity: str, x: float, known: dict[str, Any]) -> dict[str, Any]:

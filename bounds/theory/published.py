@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from bounds._rounding import dot_up, round_up
 from bounds.divergence.inequalities import pinsker
-from bounds.theory.profile import PUBLISHED
+from bounds.theory.fields import PUBLISHED
 from bounds.theory.rule import ABSOLUTE_CONTINUITY, Rule
 from bounds.theory.terms import capped_sum, remaining_weights, unit
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from bounds._checks import FloatArray
 from bounds._rounding import dot_up, round_up, sqrt_up
-from bounds.theory.profile import SHARP
+from bounds.theory.fields import SHARP
 from bounds.theory.published import PUBLISHED_RULES
 from bounds.theory.rule import ABSOLUTE_CONTINUITY, Rule
 from bounds.theory.terms import (

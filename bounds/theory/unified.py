@@ -8,8 +8,8 @@ from typing import Any
 from bounds._checks import unknown
 from bounds._rounding import exact, round_up
 from bounds.results import Bound, BoundTable, Standing, Withheld
-from bounds.theory.fields import DIVERGENCES
-from bounds.theory.profile import SHARP, Profile
+from bounds.theory.fields import DIVERGENCES, SHARP
+from bounds.theory.profile import Profile
 from bounds.theory.published import PUBLISHED_RULES
 from bounds.theory.rule import Rule
 from bounds.theory.sharp import SHARP_RULES
