@@ -516,3 +516,21 @@ def test_a_mask_on_sampled_tokens_is_no_cap_on_the_vocabulary(example):
     plain, masked = bounds.certify(example), bounds.certify(example, mask="seq_max_k2<=0.02")
     assert plain.to_dict()["bounds"] == masked.to_dict()["bounds"]
     assert "log_ratio_max" not in masked.table.profile
+
+
+@pytest.mark.parametrize("rewards", [(-3.0, -1.0), (-1.0, 1.0), (5.0, 6.0)])
+def test_the_mean_reward_of_a_log_enters_its_bounds_in_any_range(example, rewards):
+    """first_order uses sd(R) <= sqrt(mu (1-mu)) of the reward mapped to [0, 1], whatever its range."""
+    low, high = rewards
+    rows = [
+        {
+            "prompt_id": str(p), "reward": low + (high - low) * r, "rollout_logprobs": example.rollout[t],
+            "train_logprobs": example.train[t], "chi2": example.exact["chi2"][t],
+        }
+        for _, p, r, t in responses(example)
+    ]  # fmt: skip
+    result = bounds.certify(bounds.TraceSet.from_records(rows, horizon=256, reward_range=rewards))
+    mean = by_prompt(example, lambda d, r, t: r)
+    sd = {i.name: i.value for i in result.table["first_order"].inputs}["reward_sd"]
+    assert sd == pytest.approx(math.sqrt(mean * (1 - mean)), rel=1e-9)
+    assert not any("left out" in w for w in result.warnings)

@@ -18,6 +18,7 @@ from bounds.evidence.moments import position_means, response_moments, shortfall
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
 from bounds.results import Assumption, Bound, BoundTable, Certificate, Standing
+from bounds.theory.fields import FIELDS
 from bounds.theory.masking import Mask
 from bounds.theory.profile import Profile
 from bounds.theory.unified import unified
@@ -175,7 +176,7 @@ class _Profiles:
         """The table, and which estimates were left out since they contradict what was assumed."""
         kept, contradictions = {**self._fixed, **extra}, []
         for name, value in estimated.items():
-            value = np.maximum(value, 0.0)  # k1 may be below 0 by chance, a divergence is not
+            value = np.maximum(value, FIELDS[name].low)  # k1 may be below 0 by chance, a divergence is not
             try:
                 Profile(**{**kept, name: value})
                 kept[name] = value
