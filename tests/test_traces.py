@@ -207,7 +207,7 @@ def test_bad_options_are_refused():
         trace_set(GOOD, reward_range=(1.0, 0.0))
 
 
-# --- the table of FORMATS, row by row: whole kinds ---------------------------------------------------------
+# --- troubles that public trackers report, as kinds ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("filler", [-1e10, 1e10, math.nan, -math.inf, math.inf, None, -9999.0, 0.0])
