@@ -534,3 +534,20 @@ def test_the_mean_reward_of_a_log_enters_its_bounds_in_any_range(example, reward
     sd = {i.name: i.value for i in result.table["first_order"].inputs}["reward_sd"]
     assert sd == pytest.approx(math.sqrt(mean * (1 - mean)), rel=1e-9)
     assert not any("left out" in w for w in result.warnings)
+
+
+def test_an_uncertain_length_refutes_nothing():
+    """kl_seq is above delta times the mean length by chance, not at its lower limit: a warning, no refusal."""
+    rng = np.random.default_rng(13)
+    rows = []
+    for k in range(12):
+        n = int(rng.integers(1, 40))
+        d = rng.normal(0, 0.03 if k % 2 else 0.2, n)
+        rows.append({"prompt_id": str(k), "rollout_logprobs": [-5.0] * n, "train_logprobs": (d - 5).tolist()})
+    traces = bounds.TraceSet.from_records(rows, horizon=40)
+    plain = bounds.certify(traces, assume={"absolutely_continuous": True})
+    kl, length = plain.estimates["kl_seq"], plain.estimates["mean_length"]
+    delta = kl.value / length.value * 0.97
+    assert kl.low < delta * length.high
+    result = bounds.certify(traces, assume={"delta": delta, "absolutely_continuous": True})
+    assert any(w.startswith("kl_seq is left out of the bounds") for w in result.warnings)

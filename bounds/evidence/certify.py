@@ -25,8 +25,8 @@ from bounds.theory.unified import unified
 
 #: What may be assumed about the policies; the rest is estimated from the log.
 ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "absolutely_continuous")
-#: Estimates that are fields of a profile.
-_PROFILED = ("kl_seq", "tv_seq", "tv_sum", "chi2_sum", "mean_length")
+#: Estimates that are fields of a profile; the length first, since it limits the others.
+_PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
 _MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
 _IMPROVEMENT_REASON = "the interval of J(theta) - J(roll) is not implemented in this version"
 
@@ -188,11 +188,11 @@ class _Profiles:
         return unified(Profile(**kept), standing={**standing, **self._assumed}), contradictions
 
     def _refuse_if_clear(self, name: str, kept: Mapping[str, Any]) -> None:
-        """If even the lower confidence limit contradicts what was assumed, the log refutes it."""
-        interval = self._intervals.get(name)
+        """Refuse where even the lower confidence limit, at the longest mean length, contradicts what was assumed."""
+        interval, length = self._intervals.get(name), self._intervals["mean_length"]
         if self._assumed and interval is not None:
             try:
-                Profile(**{**kept, name: max(interval.low, 0.0)})
+                Profile(**{**kept, "mean_length": length.high, name: max(interval.low, 0.0)})
             except ValueError as error:
                 said = ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
                 level = f"at confidence {interval.confidence:g}, by the lower limit of {name}"
