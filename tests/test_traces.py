@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import bounds
-from bounds.evidence.diagnosis import refuse_shift
 
 
 def record(rollout, train, **more):
@@ -291,11 +290,11 @@ def sampled_log(rng, responses, length, spread, noise, certain=0.0):
 def test_honest_logs_are_not_called_shifted(noise, certain):
     rng = np.random.default_rng(int(100 * noise + certain))
     for _ in range(3):
-        refuse_shift(trace_set(*sampled_log(rng, 100, 40, 1.0, noise, certain), horizon=40))
+        bounds.certify(trace_set(*sampled_log(rng, 100, 40, 1.0, noise, certain), horizon=40))
 
 
 def test_one_outlier_before_certain_tokens_is_not_a_shift():
-    refuse_shift(trace_set(record([-1e-5] * 6, [-0.5] + [-1e-5] * 5), record([-0.5] + [-1e-5] * 5, [-1e-5] * 6)))
+    bounds.certify(trace_set(record([-1e-5] * 6, [-0.5] + [-1e-5] * 5), record([-0.5] + [-1e-5] * 5, [-1e-5] * 6)))
 
 
 def test_shifts_of_a_few_short_responses_are_noticed():
@@ -304,7 +303,7 @@ def test_shifts_of_a_few_short_responses_are_noticed():
     for r in records[::10]:
         r["train_logprobs"] = np.roll(r["train_logprobs"], 1).tolist()
     with pytest.raises(bounds.TraceError, match="one token later than rollout_logprobs: moving them by one takes"):
-        refuse_shift(trace_set(*records))
+        bounds.certify(trace_set(*records))
 
 
 def test_top_p_is_flagged_as_a_support_gap():

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level, unknown
-from bounds.divergence.rows import k3
-from bounds.evidence.diagnosis import least_divergences, warnings_for
+from bounds.evidence.diagnosis import SUPREMA, warnings_for
 from bounds.evidence.estimates import Estimates, estimate
 from bounds.evidence.mask_report import mask_report
-from bounds.evidence.moments import position_means, response_moments, shortfall
+from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
 from bounds.results import Assumption, Bound, BoundTable, Certificate, Standing
@@ -32,7 +31,7 @@ _IMPROVEMENT_REASON = "the interval of J(theta) - J(roll) is not implemented in 
 
 
 def certify(
-    traces: TraceSet,
+    traces: TraceSet | Moments,
     *,
     confidence: float = 0.95,
     mask: str | Mask | None = None,
@@ -42,8 +41,9 @@ def certify(
 
     Parameters
     ----------
-    traces : TraceSet
-        Responses that the rollout policy sampled, with both policies' log-probs.
+    traces : TraceSet or Moments
+        Responses that the rollout policy sampled, with both policies' log-probs; or what was kept of them (then
+        ``mask`` may only look at the statistics that were kept).
     confidence : float
         Nominal coverage of the intervals.
     mask : str or Mask, optional
@@ -75,32 +75,34 @@ def certify(
     >>> c.best.name, round(c.best.value, 3), c.best.standing.label
     ('trajectory_kl', 0.072, 'estimated')
     """
-    if not isinstance(traces, TraceSet):
+    if not isinstance(traces, TraceSet | Moments):
         raise TypeError(
             f"traces must be a TraceSet, from bounds.read_traces or TraceSet.from_records, got {traces!r:.60}"
         )
     confidence = confidence_level(confidence)
     assumed = _assumed(assume or {})
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
-    moments = response_moments(traces)
-    warnings = warnings_for(traces, moments)
-    _refuse_refuted(traces, assumed)
-    found = estimate(traces, moments, confidence, assumed)
+    m = traces if isinstance(traces, Moments) else Moments.of(traces, () if chosen is None else chosen.statistics)
+    if not len(m):
+        raise TraceError("the log has no response")
+    warnings = warnings_for(m)
+    _refuse_refuted(m, assumed)
+    found = estimate(m, confidence, assumed)
     intervals = found.intervals
     report = None
     if chosen is not None:
-        report = mask_report(traces, moments, chosen, confidence)
+        report = mask_report(m, chosen, confidence)
         intervals["acceptance"] = report.acceptance
         warnings += _mask_remark(report.rule, report.acceptance.value)
 
-    profiles = _Profiles(traces, found, assumed)
+    profiles = _Profiles(m, found, assumed)
     table = profiles.table()
     return Certificate(
-        responses=len(traces),
-        prompts=len(traces.prompt_ids),
-        tokens=traces.rollout.size,
-        horizon=traces.horizon,
-        at_horizon=float((traces.lengths == traces.horizon).mean()),
+        responses=len(m),
+        prompts=m.prompts,
+        tokens=m.tokens,
+        horizon=m.horizon,
+        at_horizon=float((m["length"] == m.horizon).mean()),
         confidence=confidence,
         estimates=intervals,
         table=table,
@@ -116,10 +118,7 @@ def certify(
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in table.assumptions if a.what not in assumed),
-            *(
-                [Assumption("horizon", traces.horizon, "the longest response, since none was given")]
-                * traces.horizon_guessed
-            ),
+            *([Assumption("horizon", m.horizon, "the longest response, since none was given")] * m.horizon_guessed),
         ),
     )
 
@@ -127,23 +126,23 @@ def certify(
 class _Profiles:
     """The profiles that a log implies: at the estimates, at their upper limits, and the optimistic one."""
 
-    def __init__(self, traces: TraceSet, found: Estimates, assumed: Mapping[str, Any]) -> None:
-        self._traces = traces
+    def __init__(self, m: Moments, found: Estimates, assumed: Mapping[str, Any]) -> None:
+        self._peaks = m.tally.peaks
         self._intervals = {n: i for n in _PROFILED if (i := found.intervals.get(n)) is not None}
         self._fixed = {
-            "T": traces.horizon,
-            "reward_range": traces.reading.reward_range,
+            "T": m.horizon,
+            "reward_range": m.reading.reward_range,
             "absolutely_continuous": not found.support_gap,
             **assumed,
         }
         self._assumed = dict.fromkeys(assumed, Standing.ASSUMED)
         self._means: dict[str, Any] = {n: i.value for n, i in self._intervals.items()}
         if (reward := found.intervals["reward"]) is not None:
-            low, high = traces.reading.reward_range
+            low, high = m.reading.reward_range
             self._means["mean_reward"] = min(max(reward.value, low), high)  # a mean may round past an end
-        if traces.horizon <= _MAX_ARRAY:
+        if m.horizon <= _MAX_ARRAY:
             k3_is_all = found.intervals["kl_seq"] == found.intervals["kl_seq_k3"]  # it misses what a gap adds
-            self._means |= _by_position(traces, with_kl=k3_is_all or "kl" in traces.exact)
+            self._means |= _by_position(m, with_kl=k3_is_all or "kl" in m)
         self.contradictions: list[str] = []
         self.evaluated: set[str] = set()
 
@@ -161,9 +160,8 @@ class _Profiles:
         """Published rules as if the largest divergence that was seen were the supremum; never a guarantee."""
         if "delta" in self._assumed:
             return ()
-        exact, k2 = self._traces.exact, np.square(self._traces.log_ratio) / 2.0
-        delta = float(exact["kl"].max() if "kl" in exact else k2.max())
-        epsilon = float(exact["tv"].max()) if "tv" in exact else min(1.0, math.sqrt(delta / 2.0))
+        delta = self._peaks.get("kl", self._peaks["k2"])[0]
+        epsilon = self._peaks["tv"][0] if "tv" in self._peaks else min(1.0, math.sqrt(delta / 2.0))
         maxima = {n: v for n, v in (("delta", delta), ("epsilon", epsilon)) if n not in self._assumed}
         bounds = self._bounds(maxima, self._means)[0].bounds
         return tuple(
@@ -209,28 +207,24 @@ def _assumed(assume: Mapping[str, Any]) -> dict[str, Any]:
     return dict(assume)
 
 
-def _refuse_refuted(traces: TraceSet, assumed: Mapping[str, Any]) -> None:
+def _refuse_refuted(m: Moments, assumed: Mapping[str, Any]) -> None:
     """One context where the divergence is larger, for certain, refutes an assumed supremum.
 
     An exact column says so; without it, the sampled token alone implies a least divergence.
     """
-    least = least_divergences(traces)
-    for name, column in (("delta", "kl"), ("epsilon", "tv"), ("chi2_max", "chi2"), ("log_ratio_max", "")):
-        if name in assumed:
-            values, how = (traces.exact[column], column + "[{}]") if column in traces.exact else least[name]
-            k = int(np.argmax(values))
-            if values[k] > assumed[name] * (1.0 + 1e-6):
-                where, position = traces.locate(k)
-                raise TraceError(
-                    f"the log refutes {name}={assumed[name]:g}: {where}: {how.format(position)} is {values[k]:.6g}"
-                )
+    for name in SUPREMA:
+        value, place = m.tally.peaks[name]
+        if name in assumed and value > assumed[name] * (1.0 + 1e-6):
+            raise TraceError(f"the log refutes {name}={assumed[name]:g}: {place} is {value:.6g}")
 
 
-def _by_position(traces: TraceSet, with_kl: bool) -> dict[str, FloatArray]:
+def _by_position(m: Moments, with_kl: bool) -> dict[str, FloatArray]:
     """Mean divergences at each position, [T]: exact where logged, else from the sampled tokens."""
-    d = traces.log_ratio
-    tokens = {"tv": shortfall(d), **({"kl": k3(d)} if with_kl else {}), **traces.exact}
-    return {f"mean_{name}": position_means(traces, values) for name, values in tokens.items()}
+    means = m.position_means()
+    if means is None:
+        return {}
+    found = {"tv": means["deficit"], **({"kl": means["k3"]} if with_kl else {}), **means}
+    return {f"mean_{name}": found[name] for name in ("tv", "kl", "chi2") if name in found}
 
 
 def _mask_remark(rule: str, acceptance: float) -> Iterable[str]:

@@ -1,28 +1,40 @@
-"""What looks wrong in a log: each check returns a warning, or refuses the log. Nothing is repaired."""
+"""What looks wrong in a log. Parts of a log are looked at one by one; what is seen adds up. Nothing is repaired."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from bounds._checks import FloatArray
+from bounds._checks import BoolArray, FloatArray
 from bounds.divergence.rows import two_outcome_kl
 from bounds.evidence.confidence import clustered_mean
-from bounds.evidence.moments import ResponseMoments
 from bounds.evidence.response import TraceError
-from bounds.evidence.traces import TraceSet
+from bounds.evidence.tally import Tally
+from bounds.evidence.traces import TraceSet, notes
+
+if TYPE_CHECKING:
+    from bounds.evidence.moments import Moments
 
 _FEW_PROMPTS = 20
 _PADDING_TAIL = 8
 _SHIFT_GAP = 0.01
 _IMPOSSIBLE_SAMPLE = -40.0
 _CLEAR = 0.9999  # confidence at which two estimates of one thing are said to disagree
+_RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
 _TRUE_ZERO = -1e-3  # a log-prob of exactly 0 is ordinary where the other policy is above this
+#: A context where a divergence is at least so large: assumption -> exact column, or what the sampled token implies.
+SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": ""}
 
 
-def warnings_for(traces: TraceSet, moments: ResponseMoments) -> list[str]:
-    """Everything that is remarkable about a log, in plain words.
+# --- looking -----------------------------------------------------------------------------------------------
+
+
+def observe(traces: TraceSet, columns: Mapping[str, npt.NDArray[Any]], tally: Tally) -> None:
+    """Look at a part of a log, and add what is seen to the tally.
 
     Raises
     ------
@@ -30,14 +42,31 @@ def warnings_for(traces: TraceSet, moments: ResponseMoments) -> list[str]:
         If the two policies' log-probs are shifted against each other by one token, or an exact column is
         impossible.
     """
-    refuse_shift(traces)
-    refuse_impossible_columns(traces)
-    found = (check(traces, moments) for check in _CHECKS)
-    return [*traces.notes, *(text for text in found if text)]
+    _observe_shift(traces, tally)
+    _observe_suprema(traces, tally)
+    _observe_zeros(traces, tally)
+    _observe_equal(traces, tally)
+    _observe_precision(traces, tally)
+    _observe_relation(traces, tally)
+    d = traces.log_ratio
+    tally.peak("log_ratio", float(d.max()))
+    tally.peak("-log_ratio", float(-d.min()))
+    tally.peak("k2", float(columns["max_k2"].max()))
+    low = traces.rollout < _IMPOSSIBLE_SAMPLE
+    tally.count("unlikely", int(low.sum()), _place(traces, low))
+    tally.count("positive", int(((traces.rollout > 1e-6) | (traces.train > 1e-6)).sum()))
 
 
-def refuse_shift(traces: TraceSet) -> None:
-    """Refuse log-probs that are off by one: there, theta's value at t is roll's at t + 1 (or t - 1), and so before.
+def _place(traces: TraceSet, seen: BoolArray) -> str:
+    """The first place where it was seen, or nothing."""
+    if not seen.any():
+        return ""
+    where, position = traces.locate(int(np.argmax(seen)))
+    return f"{where}, position {position}"
+
+
+def _observe_shift(traces: TraceSet, tally: Tally) -> None:
+    """Refuse responses that are off by one: there, theta's value at t is roll's at t + 1 (or t - 1), and so before.
 
     Looked at: tokens with |d| > 0.01 and neighbours on both sides. A token speaks for a shift if both values
     that would then be of one token agree, to a fifth of |d|. A response is refused if all of at least three
@@ -47,11 +76,11 @@ def refuse_shift(traces: TraceSet) -> None:
     order = traces.order
     inner = np.flatnonzero((order > 0) & (order < np.repeat(traces.lengths, traces.lengths) - 1))
     inner = inner[np.abs(traces.log_ratio[inner]) > _SHIFT_GAP]
-    if inner.size < 3:
-        return
     gap = np.abs(traces.log_ratio[inner])
     response = np.repeat(np.arange(len(traces)), traces.lengths)[inner]
     count = np.bincount(response, minlength=len(traces))
+    tally.count("shift: tokens", inner.size)
+    tally.count("shift: |d|", float(gap.sum()))
     for name, step in (("earlier", 1), ("later", -1)):
         after = np.maximum(np.abs(theta[inner] - roll[inner + step]), np.abs(theta[inner - step] - roll[inner]))
         near = np.bincount(response, weights=after < 0.2 * gap, minlength=len(traces))
@@ -59,32 +88,54 @@ def refuse_shift(traces: TraceSet) -> None:
         shifted = ((count >= 3) & (same == count)) | ((near >= 5) & (near >= 0.8 * count))
         if shifted.any():
             k = int(np.argmax(shifted))
-            place, chosen = traces.where[k], response == k
-        elif inner.size >= 20 and near.sum() >= 0.5 * inner.size:
-            place, chosen = "over the whole log", np.ones(inner.size, dtype=np.bool_)
-        else:
-            continue
-        raise TraceError(
-            f"{place}: train_logprobs stand one token {name} than rollout_logprobs: moving them by one takes the "
-            f"mean |difference| from {gap[chosen].mean():.3g} to {after[chosen].mean():.3g}. Align them in the export "
-            "(index t of both must be the same token)"
-        )
+            chosen = response == k
+            raise _shift(traces.where[k], name, float(gap[chosen].mean()), float(after[chosen].mean()))
+        tally.count(f"shift: {name}", int(near.sum()))
+        tally.count(f"shift: |d| {name}", float(after.sum()))
 
 
-def refuse_impossible_columns(traces: TraceSet) -> None:
-    """Refuse exact columns that the sampled token itself refutes: TV and KL cannot be less than it implies."""
+def _refuse_shifted_log(tally: Tally) -> None:
+    """Refuse a log where no response alone shows it, but all of them together do."""
+    tokens = tally["shift: tokens"]
+    for name in ("earlier", "later"):
+        if tokens >= 20 and tally[f"shift: {name}"] >= 0.5 * tokens:
+            before, after = (tally.counts.get(what, 0.0) / tokens for what in ("shift: |d|", f"shift: |d| {name}"))
+            raise _shift("over the whole log", name, before, after)
+
+
+def _shift(place: str, name: str, before: float, after: float) -> TraceError:
+    return TraceError(
+        f"{place}: train_logprobs stand one token {name} than rollout_logprobs: moving them by one takes the "
+        f"mean |difference| from {before:.3g} to {after:.3g}. Align them in the export "
+        "(index t of both must be the same token)"
+    )
+
+
+def _observe_suprema(traces: TraceSet, tally: Tally) -> None:
+    """Keep the largest divergences seen, exact or implied; refuse exact columns that the sampled token refutes."""
     least = least_divergences(traces)
-    for name, quantity in (("kl", "delta"), ("tv", "epsilon")):
-        if name in traces.exact:
-            implied = least[quantity][0]
-            too_small = implied > 2.0 * traces.exact[name] + 1e-4
-            if too_small.any():
-                k = int(np.argmax(too_small))
-                where, position = traces.locate(k)
-                raise TraceError(
-                    f"{where}: {name}[{position}] is {traces.exact[name][k]:.3g}, but the sampled token alone implies "
-                    f"at least {implied[k]:.3g}: not these policies, or not KL(roll||theta) in nats"
-                )
+    for name, column in SUPREMA.items():
+        values, how = least[name]
+        exact = traces.exact.get(column)
+        if exact is not None:
+            if column in ("kl", "tv"):
+                _refuse_impossible(traces, column, exact, values)
+            tally.peak(column, float(exact.max()))
+            values, how = exact, column + "[{}]"
+        k = int(np.argmax(values))
+        where, position = traces.locate(k)
+        tally.peak(name, float(values[k]), f"{where}: {how.format(position)}")
+
+
+def _refuse_impossible(traces: TraceSet, column: str, exact: FloatArray, implied: FloatArray) -> None:
+    too_small = implied > 2.0 * exact + 1e-4
+    if too_small.any():
+        k = int(np.argmax(too_small))
+        where, position = traces.locate(k)
+        raise TraceError(
+            f"{where}: {column}[{position}] is {exact[k]:.3g}, but the sampled token alone implies "
+            f"at least {implied[k]:.3g}: not these policies, or not KL(roll||theta) in nats"
+        )
 
 
 def least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
@@ -102,65 +153,116 @@ def least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
     }
 
 
-def _suspicious_zeros(traces: TraceSet, moments: ResponseMoments) -> str:
+def _observe_zeros(traces: TraceSet, tally: Tally) -> None:
     """Log-probs of exactly 0 in one policy where the other's are not near 0."""
-    remarks = []
     for name, values, other in (("rollout", traces.rollout, traces.train), ("train", traces.train, traces.rollout)):
         fill = np.flatnonzero((values == 0.0) & (other < _TRUE_ZERO))
         if fill.size:
             where, _ = traces.locate(int(fill[0]))
             places = [traces.locate(int(k)) for k in fill[:20]]
             first = ", ".join(str(position) for w, position in places if w == where)
-            remarks.append(f"{name}_logprobs is exactly 0 on {fill.size} tokens (first: {where}, positions {first})")
+            tally.count(f"{name} zeros", fill.size, f"{where}, positions {first}")
+
+
+def _observe_equal(traces: TraceSet, tally: Tally) -> None:
+    """Responses that end in many tokens, or consist of tokens, where both log-probs are bitwise equal."""
+    equal = traces.log_ratio == 0.0
+    tally.count("unequal", int(equal.size - equal.sum()))
+    last = np.maximum.reduceat(np.where(equal, -1, np.arange(equal.size)), traces.starts[:-1])
+    tail = traces.starts[1:] - 1 - np.maximum(last, traces.starts[:-1] - 1)
+    padded = (tail >= _PADDING_TAIL) | (tail == traces.lengths)
+    tally.count("equal tail tokens", int(tail[padded].sum()))
+    tally.count("equal tails", int(padded.sum()), traces.where[int(np.argmax(padded))])
+
+
+def _observe_precision(traces: TraceSet, tally: Tally) -> None:
+    """How many log-probs are bfloat16 or float16 numbers, and how many are not."""
+    for name, values in (("rollout", traces.rollout), ("train", traces.train)):
+        ordinary = values[(values != 0.0) & np.isfinite(values)]
+        single = ordinary.astype(np.float32)
+        exact = single.astype(np.float64) == ordinary
+        tally.count(f"{name} numbers", ordinary.size)
+        tally.count(f"{name} size", float(np.abs(ordinary).sum()))
+        tally.count(f"{name} whole", int((ordinary == np.round(ordinary)).sum()))
+        tally.count(f"{name} bfloat16", int((exact & ((single.view(np.uint32) & 0xFFFF) == 0)).sum()))
+        with np.errstate(over="ignore"):
+            half = single.astype(np.float16).astype(np.float64)
+        tally.count(f"{name} float16", int((half == ordinary).sum()))
+
+
+def _observe_relation(traces: TraceSet, tally: Tally) -> None:
+    """Sums for the regression of d = log theta - log roll on log roll."""
+    d, x = traces.log_ratio, traces.rollout
+    for what, values in (("x", x), ("d", d), ("xx", x * x), ("dd", d * d), ("xd", x * d)):
+        tally.count(f"relation: {what}", float(values.sum()))
+
+
+# --- saying ------------------------------------------------------------------------------------------------
+
+
+def warnings_for(m: Moments) -> list[str]:
+    """Everything that is remarkable about a log, in plain words.
+
+    Raises
+    ------
+    TraceError
+        If the log as a whole is shifted by one token.
+    """
+    _refuse_shifted_log(m.tally)
+    return [*notes(m.tally), *_horizon_note(m), *(text for check in _CHECKS if (text := check(m)))]
+
+
+def _horizon_note(m: Moments) -> list[str]:
+    text = f"no horizon was given: the longest response, {m.horizon} tokens, is taken for the generation cap"
+    return [text] if m.horizon_guessed else []
+
+
+def _suspicious_zeros(m: Moments) -> str:
+    remarks = [
+        f"{name}_logprobs is exactly 0 on {n} tokens (first: {m.tally.places[f'{name} zeros']})"
+        for name in ("rollout", "train")
+        if (n := m.tally[f"{name} zeros"])
+    ]
     if not remarks:
         return ""
-    unmasked = "" if traces.masked.any() else ", and no mask is given"
+    unmasked = "" if m.tally["masked"] else ", and no mask is given"
     return (
         f"{'; '.join(remarks)} where the other policy's is not{unmasked}: tool output, padding or missing values "
         "filled with 0 (or top-p left one token)? They count as policy tokens here; mask them"
     )
 
 
-def _equal_tails(traces: TraceSet, moments: ResponseMoments) -> str:
-    """Responses that end in many tokens, or consist of tokens, where both log-probs are bitwise equal."""
-    equal = traces.log_ratio == 0.0
-    if equal.all():
+def _equal_tails(m: Moments) -> str:
+    if not m.tally["unequal"] or not m.tally["equal tails"]:
         return ""
-    last = np.maximum.reduceat(np.where(equal, -1, np.arange(equal.size)), traces.starts[:-1])
-    tail = traces.starts[1:] - 1 - np.maximum(last, traces.starts[:-1] - 1)
-    padded = (tail >= _PADDING_TAIL) | (tail == traces.lengths)
-    if not padded.any():
-        return ""
-    first = traces.where[int(np.argmax(padded))]
     return (
-        f"{int(padded.sum())} responses end in tokens where both log-probs are bitwise equal, "
-        f"{int(tail[padded].sum())} in all: padding? They count as policy tokens here; mask them (first: {first})"
+        f"{m.tally['equal tails']} responses end in tokens where both log-probs are bitwise equal, "
+        f"{m.tally['equal tail tokens']} in all: padding? They count as policy tokens here; mask them "
+        f"(first: {m.tally.places['equal tails']})"
     )
 
 
-def _unlikely_samples(traces: TraceSet, moments: ResponseMoments) -> str:
+def _unlikely_samples(m: Moments) -> str:
     """No sampled token has a probability of e^-40."""
-    low = traces.rollout < _IMPOSSIBLE_SAMPLE
-    if not low.any():
+    n = m.tally["unlikely"]
+    if not n:
         return ""
-    where, position = traces.locate(int(np.argmax(low)))
     return (
-        f"{int(low.sum())} sampled tokens have rollout log-probs below {_IMPOSSIBLE_SAMPLE:g}, which are not sampled: "
-        f"fillers? (first: {where}, position {position})"
+        f"{n} sampled tokens have rollout log-probs below {_IMPOSSIBLE_SAMPLE:g}, which are not sampled: "
+        f"fillers? (first: {m.tally.places['unlikely']})"
     )
 
 
-def _exact_columns(traces: TraceSet, moments: ResponseMoments) -> str:
+def _exact_columns(m: Moments) -> str:
     """Whether the exact kl and tv columns agree on average with what the sampled tokens say."""
-    sampled = {"kl": (moments.phi, "k3"), "tv": (moments.deficit, "(1-rho)^+")}
     remarks = []
-    for name, (values, statistic) in sampled.items():
-        if name in traces.exact:
-            exact = np.add.reduceat(traces.exact[name], traces.starts[:-1])
+    for name, column, statistic in (("kl", "phi", "k3"), ("tv", "deficit", "(1-rho)^+")):
+        if name in m:
+            exact, sampled = m[name], m[column]
             with np.errstate(invalid="ignore"):
-                gap = clustered_mean(exact - values, traces.prompt, _CLEAR)
+                gap = clustered_mean(exact - sampled, m.prompt, _CLEAR)
             if gap.low > 0.0 or gap.high < 0.0:
-                remarks.append(f"{name} ({exact.mean():.3g} a response) and {statistic} ({values.mean():.3g})")
+                remarks.append(f"{name} ({exact.mean():.3g} a response) and {statistic} ({sampled.mean():.3g})")
     if not remarks:
         return ""
     return (
@@ -169,75 +271,97 @@ def _exact_columns(traces: TraceSet, moments: ResponseMoments) -> str:
     )
 
 
-def _identical(traces: TraceSet, moments: ResponseMoments) -> str:
-    if (traces.log_ratio == 0.0).all():
-        return (
-            "both policies' log-probs are bitwise identical: one was copied from the other (bypass mode?), and "
-            "the zero divergence proves nothing"
-        )
-    return ""
+def _identical(m: Moments) -> str:
+    if m.tally["unequal"]:
+        return ""
+    return (
+        "both policies' log-probs are bitwise identical: one was copied from the other (bypass mode?), and "
+        "the zero divergence proves nothing"
+    )
 
 
-def one_sided_ratio(traces: TraceSet) -> bool:
+def _ratio_range(m: Moments) -> tuple[float, float]:
+    return -m.tally.peaks["-log_ratio"][0], m.tally.peaks["log_ratio"][0]
+
+
+def one_sided_ratio(m: Moments) -> bool:
     """Whether log theta - log roll is one number, not 0, on all of three or more tokens, or has one sign on 20."""
-    d = traces.log_ratio
-    constant = d.size > 2 and np.ptp(d) < 1e-6 and abs(d[0]) > 1e-6
-    return bool(constant or (d.size >= 20 and (d.max() <= 0.0 or d.min() >= 0.0)))
+    low, high = _ratio_range(m)
+    return bool(_constant(m)) or (m.tokens >= 20 and (high <= 0.0 or low >= 0.0))
 
 
-def _constant(traces: TraceSet, moments: ResponseMoments) -> str:
-    d = traces.log_ratio
-    if d.size > 2 and np.ptp(d) < 1e-6 and abs(d[0]) > 1e-6:
+def _constant(m: Moments) -> str:
+    low, high = _ratio_range(m)
+    if m.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6:
         return (
-            f"log theta - log roll is {d[0]:.4g} on every token: rollout log-probs were taken after "
+            f"log theta - log roll is {low:.4g} on every token: rollout log-probs were taken after "
             "top-p, top-k or temperature, or are scaled"
         )
     return ""
 
 
-def _quantised(traces: TraceSet, moments: ResponseMoments) -> str:
-    for name, values in (("rollout_logprobs", traces.rollout), ("train_logprobs", traces.train)):
-        ordinary = values[(values != 0.0) & np.isfinite(values)]
-        if ordinary.size < 32 or (ordinary == np.round(ordinary)).all():
+def _temperature(m: Moments) -> str:
+    """A rollout distribution that was sharpened or flattened: d is nearly a linear function of log roll."""
+    n = m.tokens
+    x, d, xx, dd, xd = (m.tally.counts.get(f"relation: {what}", 0.0) for what in ("x", "d", "xx", "dd", "xd"))
+    spread, scatter, joint = n * xx - x * x, n * dd - d * d, n * xd - x * d
+    if n < _RELATION_TOKENS or not (spread > 0.0 and scatter > 0.0):
+        return ""
+    explained, slope = joint * joint / (spread * scatter), joint / spread
+    if explained < _RELATION or abs(slope) < 0.01:
+        return ""
+    return (
+        f"log theta - log roll is nearly a linear function of log roll (slope {slope:.3g}, {explained:.0%} of its "
+        "variance): one of the two was taken at another temperature, or scaled"
+    )
+
+
+def _quantised(m: Moments) -> str:
+    remarks = []
+    for name in ("rollout", "train"):
+        numbers = m.tally[f"{name} numbers"]
+        if numbers < 32 or m.tally[f"{name} whole"] == numbers:
             continue
-        bits = ordinary.astype(np.float32)
-        if (bits.astype(np.float64) == ordinary).all() and not (bits.view(np.uint32) & 0xFFFF).any():
-            step = float(np.median(np.abs(ordinary))) * 2.0**-8
-            return (
-                f"{name} are bfloat16 numbers: each is off by up to {step:.2g} (median), which puts a floor of "
-                f"about {step**2 / 6:.1g} nats per token under every divergence"
-            )
+        for dtype, bits in (("bfloat16", 8), ("float16", 11)):
+            if m.tally[f"{name} {dtype}"] == numbers:
+                step = m.tally.counts[f"{name} size"] / numbers * 2.0**-bits
+                remarks.append(
+                    f"{name}_logprobs are {dtype} numbers: each is off by up to {step:.2g} (at their mean size), which "
+                    f"puts a floor of about {step**2 / 6:.1g} nats per token under every divergence"
+                )
+                break
+    return "; ".join(remarks)
+
+
+def _positive(m: Moments) -> str:
+    if n := m.tally["positive"]:
+        return f"{n} log-probs are positive, as {m.reading.logprob_dtype} rounding explains; they are used as they are"
     return ""
 
 
-def _positive(traces: TraceSet, moments: ResponseMoments) -> str:
-    count = int(((traces.rollout > 1e-6) | (traces.train > 1e-6)).sum())
-    if count:
-        dtype = traces.reading.logprob_dtype
-        return f"{count} log-probs are positive, as {dtype} rounding explains; they are used as they are"
-    return ""
-
-
-def _overflow(traces: TraceSet, moments: ResponseMoments) -> str:
-    with np.errstate(over="ignore"):
-        count = int(np.isinf(np.exp(moments.log_product)).sum())
+def _overflow(m: Moments) -> str:
+    count = int((m["log_product"] > math.log(np.finfo(np.float64).max)).sum())
     return f"the ratio of {count} whole responses overflows float64: it is inf here, not clamped" if count else ""
 
 
-def _few_prompts(traces: TraceSet, moments: ResponseMoments) -> str:
-    n = len(traces.prompt_ids)
-    if n < 2:
+def _few_prompts(m: Moments) -> str:
+    if m.prompts < 2:
         return "one prompt: no interval can be given, since responses to one prompt are not independent"
-    return f"only {n} prompts: the intervals are asymptotic and too narrow for so few" if n < _FEW_PROMPTS else ""
+    return (
+        f"only {m.prompts} prompts: the intervals are asymptotic and too narrow for so few"
+        if m.prompts < _FEW_PROMPTS
+        else ""
+    )
 
 
-_CHECKS: tuple[Callable[[TraceSet, ResponseMoments], str], ...] = (
+_CHECKS: tuple[Callable[[Moments], str], ...] = (
     _suspicious_zeros,
     _equal_tails,
     _unlikely_samples,
     _exact_columns,
     _identical,
     _constant,
+    _temperature,
     _quantised,
     _positive,
     _overflow,

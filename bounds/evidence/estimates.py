@@ -12,9 +12,8 @@ import numpy as np
 from bounds._checks import FloatArray
 from bounds.evidence.confidence import clustered_mean, clustered_ratio
 from bounds.evidence.diagnosis import one_sided_ratio
-from bounds.evidence.moments import ResponseMoments
+from bounds.evidence.moments import Moments, shortfall
 from bounds.evidence.response import TraceError
-from bounds.evidence.traces import TraceSet
 from bounds.results import Interval, Standing
 
 _NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable
@@ -30,63 +29,59 @@ class Estimates:
     reasons: dict[str, str]  # why something cannot be estimated
 
 
-def estimate(traces: TraceSet, m: ResponseMoments, confidence: float, assumed: Mapping[str, Any]) -> Estimates:
+def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estimates:
     """Every estimate that a certificate shows; means are over prompts of the mean over a prompt's responses."""
 
     def mean(values: FloatArray, how: str, low: float = 0.0, high: float = math.inf) -> Interval:
-        interval = clustered_mean(values, traces.prompt, confidence, low=low, high=high)
+        interval = clustered_mean(values, m.prompt, confidence, low=low, high=high)
         return replace(interval, method=f"{how}; {interval.method}")
 
-    def total(values: FloatArray) -> FloatArray:
-        return np.asarray(np.add.reduceat(values, traces.starts[:-1]))
-
-    low, high = traces.reading.reward_range
+    low, high = m.reading.reward_range
     spread = high - low
-    ratio = clustered_ratio(m.ratio_sum, m.length, traces.prompt, confidence, low=0.0)
-    at_95 = clustered_ratio(m.ratio_sum, m.length, traces.prompt, 0.95, low=0.0)
-    gap, remark = support_gap(traces, at_95, assumed)
-    exact = {name: total(values) for name, values in traces.exact.items()}
-    k1_sum = -m.log_product
+    ratio = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, confidence, low=0.0)
+    at_95 = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, 0.95, low=0.0)
+    gap, remark = support_gap(m, at_95, assumed)
+    phi, k1_sum = m["phi"], -m["log_product"]
     with np.errstate(over="ignore"):
-        chi2_seq = np.expm1(2.0 * m.log_product)
+        chi2_seq = np.expm1(-2.0 * k1_sum)
     found: dict[str, Interval | None] = {
         "kl_seq": None,  # chosen below
         "kl_seq_k1": mean(k1_sum, "k1 of sampled tokens, KL(roll||theta)", low=-math.inf),
-        "kl_seq_k3": mean(m.phi, "k3 of sampled tokens, KL(roll||theta)"),
-        "tv_seq": mean(m.sequence_deficit, "(1-P)^+", high=1.0),
-        "tv_sum": mean(m.deficit, "sum (1-rho)^+"),
-        "worst_case_error": mean(spread * m.worst_error, "(1+S-P)^+"),
-        "worst_case_error_with_gap": mean(spread * (1.0 - m.kept_mass), "1 - min(P, 1+S)", low=-math.inf),
+        "kl_seq_k3": mean(phi, "k3 of sampled tokens, KL(roll||theta)"),
+        "tv_seq": mean(shortfall(m["log_product"]), "(1-P)^+", high=1.0),
+        "tv_sum": mean(m["deficit"], "sum (1-rho)^+"),
+        "worst_case_error": mean(spread * m["worst_error"], "(1+S-P)^+"),
+        "worst_case_error_with_gap": mean(spread * (1.0 - m["kept_mass"]), "1 - min(P, 1+S)", low=-math.inf),
         "surrogate_gain": None,
         "mean_ratio": ratio,
         "mean_kl_token": None,
-        "max_k2": _sample_maximum(m.max_k2, confidence),
+        "max_k2": _sample_maximum(m["max_k2"], confidence),
         "chi2_seq": mean(chi2_seq, "P^2 - 1, not clamped", low=-1.0),
-        "mean_length": mean(m.length, "tokens", high=float(traces.horizon)),
-        "acceptance": mean(np.ones(len(traces)), "no mask", high=1.0),
+        "mean_length": mean(m["length"], "tokens", high=float(m.horizon)),
+        "acceptance": mean(np.ones(len(m)), "no mask", high=1.0),
         "reward": None,
     }
-    if "kl" in exact:
-        kl_tokens, how = exact["kl"], "exact"
-        found["kl_seq"] = mean(exact["kl"], "exact KL(roll||theta) at sampled contexts")
+    if "kl" in m:
+        kl_tokens, how = m["kl"], "exact"
+        found["kl_seq"] = mean(kl_tokens, "exact KL(roll||theta) at sampled contexts")
     else:
         # under a gap k3 misses the mass off the support; where k1 is below it all the same, that is noise
-        by_k1 = (gap or bool(remark)) and k1_sum.mean() > m.phi.mean()
-        kl_tokens, how = (k1_sum, "k1") if by_k1 else (m.phi, "k3")
+        by_k1 = (gap or bool(remark)) and k1_sum.mean() > phi.mean()
+        kl_tokens, how = (k1_sum, "k1") if by_k1 else (phi, "k3")
         found["kl_seq"] = found[f"kl_seq_{how}"]
-    by_token = clustered_ratio(kl_tokens, m.length, traces.prompt, confidence)
+    by_token = clustered_ratio(kl_tokens, m["length"], m.prompt, confidence)
     found["mean_kl_token"] = replace(by_token, method=f"{how}, KL(roll||theta); {by_token.method}")
-    if "tv" in exact:
-        found["tv_sum"] = mean(exact["tv"], "exact TV at sampled contexts")
-    if "chi2" in exact:
-        found["chi2_sum"] = mean(exact["chi2"], "exact chi2(theta||roll) at sampled contexts")
-    if traces.old is not None:
-        found["kl_seq_engine"] = mean(total(traces.rollout - traces.old), "k1, log roll - log old", low=-math.inf)
-        found["kl_seq_staleness"] = mean(total(traces.old - traces.train), "k1, log old - log theta", low=-math.inf)
-    if traces.reward is not None:
-        found["reward"] = mean(traces.reward, "as logged", low=low, high=high)
-        found["surrogate_gain"] = mean(m.surrogate(traces.reward), "R S", low=-math.inf)
-    reasons = {n: "the log has no rewards" for n in ("reward", "surrogate_gain") if traces.reward is None}
+    if "tv" in m:
+        found["tv_sum"] = mean(m["tv"], "exact TV at sampled contexts")
+    if "chi2" in m:
+        found["chi2_sum"] = mean(m["chi2"], "exact chi2(theta||roll) at sampled contexts")
+    if "engine" in m:
+        found["kl_seq_engine"] = mean(m["engine"], "k1, log roll - log old", low=-math.inf)
+        found["kl_seq_staleness"] = mean(k1_sum - m["engine"], "k1, log old - log theta", low=-math.inf)
+    if "reward" in m:
+        found["reward"] = mean(m["reward"], "as logged", low=low, high=high)
+        found["surrogate_gain"] = mean(m.surrogate, "R S", low=-math.inf)
+    reasons = {n: "the log has no rewards" for n in ("reward", "surrogate_gain") if "reward" not in m}
     if gap:
         found["chi2_seq"] = None
         reasons["chi2_seq"] = "with a support gap chi2 is infinite, and the sampled ratios do not show it"
@@ -98,7 +93,7 @@ def _sample_maximum(values: FloatArray, confidence: float) -> Interval:
     return Interval(largest, largest, math.inf, confidence, Standing.ESTIMATED, "sample maximum: no upper limit")
 
 
-def support_gap(traces: TraceSet, ratio: Interval, assumed: Mapping[str, Any]) -> tuple[bool, str]:
+def support_gap(m: Moments, ratio: Interval, assumed: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether theta has mass off roll's support, and what to say of it.
 
     As assumed; else where mean rho is clearly below 1: by 1e-4, and further than its 95 % interval is wide
@@ -112,7 +107,7 @@ def support_gap(traces: TraceSet, ratio: Interval, assumed: Mapping[str, Any]) -
     said = "absolutely_continuous" in assumed or "support_gap" in assumed
     gap = said and (not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap")))
     far, width = abs(ratio.value - 1.0), ratio.high - ratio.low
-    if far <= _NEAR or not (0.0 < width < far or one_sided_ratio(traces)):
+    if far <= _NEAR or not (0.0 < width < far or one_sided_ratio(m)):
         return gap, ""
     if ratio.value < 1.0:
         remark = (

@@ -7,26 +7,26 @@ from dataclasses import replace
 import numpy as np
 
 from bounds.evidence.confidence import clustered_mean, clustered_ratio
-from bounds.evidence.moments import ResponseMoments
-from bounds.evidence.traces import TraceSet
+from bounds.evidence.moments import Moments
 from bounds.results import Interval, LengthBucket, MaskReport
 from bounds.theory.masking import Mask
 
 
-def mask_report(traces: TraceSet, m: ResponseMoments, mask: Mask, confidence: float) -> MaskReport:
+def mask_report(m: Moments, mask: Mask, confidence: float) -> MaskReport:
     """Acceptance, also by quarters of the length, and the surrogate with both denominators."""
-    keep = mask.keep(traces.log_ratio, traces.starts, traces.exact.get("kl"))
-    acceptance = clustered_mean(keep.astype(np.float64), traces.prompt, confidence, low=0.0, high=1.0)
-    edges = np.unique(np.quantile(traces.lengths, [0.25, 0.5, 0.75], method="lower"))
-    quarter = np.searchsorted(edges, traces.lengths)
+    keep = mask.holds({name: m[name] for name in mask.statistics})
+    acceptance = clustered_mean(keep.astype(np.float64), m.prompt, confidence, low=0.0, high=1.0)
+    length = m["length"]
+    edges = np.unique(np.quantile(length, [0.25, 0.5, 0.75], method="lower"))
+    quarter = np.searchsorted(edges, length)
     buckets = []
     for k in np.unique(quarter):
-        lengths, kept = traces.lengths[quarter == k], keep[quarter == k]
+        lengths, kept = length[quarter == k], keep[quarter == k]
         buckets.append(LengthBucket(int(lengths.min()), int(lengths.max()), lengths.size, float(kept.mean())))
     gains: list[Interval | None] = [None, None]
-    if traces.reward is not None:
-        kept_gain = np.where(keep, m.surrogate(traces.reward), 0.0)
-        gains[0] = clustered_mean(kept_gain, traces.prompt, confidence)
+    if "reward" in m:
+        kept_gain = np.where(keep, m.surrogate, 0.0)
+        gains[0] = clustered_mean(kept_gain, m.prompt, confidence)
         if keep.any():
-            gains[1] = clustered_ratio(kept_gain, keep.astype(np.float64), traces.prompt, confidence)
+            gains[1] = clustered_ratio(kept_gain, keep.astype(np.float64), m.prompt, confidence)
     return MaskReport(str(mask), replace(acceptance, method=f"{mask}; {acceptance.method}"), tuple(buckets), *gains)

@@ -1,52 +1,56 @@
-"""From policy tokens to one row of statistics for each response."""
+"""Everything that a certificate needs of a log: one row of statistics for each response, sums by position, a tally.
+
+Moments of parts of a log (files, chunks, machines) merge in any order; so a log of any size is read once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
 from bounds.divergence.rows import k2, k3
+from bounds.evidence.columns import Block, Columns
+from bounds.evidence.diagnosis import observe
+from bounds.evidence.response import Reading, TraceError
+from bounds.evidence.tally import Tally
 from bounds.evidence.traces import TraceSet
+from bounds.theory.masking import pooled
 
 _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
+_KEY = b"trm_bounds.moments"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ResponseMoments:
-    """What theory needs of each response, arrays [N]; sums run over its policy tokens.
+def response_columns(traces: TraceSet, statistics: Iterable[str] = ()) -> dict[str, FloatArray]:
+    """One row of statistics for each response, arrays [N] by name; sums run over its policy tokens.
 
-    Write d = log theta - log roll of a token, rho = exp(d), P = exp(sum d), S = sum (rho - 1).
+    Write d = log theta - log roll of a token, rho = exp(d), P = exp(sum d), S = sum (rho - 1). P is carried as
+    log P and overflows to inf, never clamped.
+
+    ====================  =====================================================================
+    length                policy tokens
+    log_product           log P
+    score                 S
+    phi                   sum k3 = Phi
+    ratio_sum             sum rho
+    deficit               sum (1 - rho)^+; mean A under any supports
+    max_k2                largest d^2 / 2
+    worst_error           W^- = (1 + S - P)^+
+    kept_mass             min(P, 1 + S, 1e6): 1 - its mean bounds the worst error under any supports
+    kl, tv, chi2          sums of the exact columns, where logged
+    engine                sum (log roll - log old), where old_logprobs are logged
+    reward                where logged
+    seq_max_k2, ...       what masks look at, as asked for by ``statistics``
+    ====================  =====================================================================
     """
-
-    length: FloatArray
-    log_product: FloatArray  # log P
-    score: FloatArray  # S
-    phi: FloatArray  # sum k3 = Phi
-    ratio_sum: FloatArray  # sum rho
-    deficit: FloatArray  # sum (1 - rho)^+ ; mean A under any supports
-    max_k2: FloatArray
-    worst_error: FloatArray  # W^- = (1 + S - P)^+
-    kept_mass: FloatArray  # min(P, 1 + S, 1e6): 1 - its mean bounds the worst error under any supports
-
-    def surrogate(self, reward: FloatArray) -> FloatArray:
-        """R S of each response [N]; 0 where R is 0, even if S has overflowed."""
-        return np.asarray(reward * np.where(reward == 0.0, 0.0, self.score))
-
-    @property
-    def sequence_deficit(self) -> FloatArray:
-        """(1 - P)^+; its mean is the sequence total variation under any supports."""
-        return shortfall(self.log_product)
-
-
-def shortfall(log_ratio: FloatArray) -> FloatArray:
-    """(1 - exp(log_ratio))^+, whose mean is a total variation, under any supports."""
-    return -np.expm1(np.minimum(log_ratio, 0.0))
-
-
-def response_moments(traces: TraceSet) -> ResponseMoments:
-    """One row of statistics for each response; P is carried as log P and overflows to inf, never clamped."""
     d = traces.log_ratio
     starts = traces.starts[:-1]
 
@@ -59,17 +63,28 @@ def response_moments(traces: TraceSet) -> ResponseMoments:
         score = total(gain)
         log_product = total(d)
         product = np.exp(log_product)
-    return ResponseMoments(
-        length=traces.lengths.astype(np.float64),
-        log_product=log_product,
-        score=score,
-        phi=phi,
-        ratio_sum=total(gain + 1.0),
-        deficit=total(shortfall(d)),
-        max_k2=np.asarray(np.maximum.reduceat(k2(d), starts)),
-        worst_error=_worst_error(phi, log_product, d, traces.starts),
-        kept_mass=np.minimum(np.minimum(product, 1.0 + score), _TRUNCATE),
-    )
+    columns = {
+        "length": traces.lengths.astype(np.float64),
+        "log_product": log_product,
+        "score": score,
+        "phi": phi,
+        "ratio_sum": total(gain + 1.0),
+        "deficit": total(shortfall(d)),
+        "max_k2": np.asarray(np.maximum.reduceat(k2(d), starts)),
+        "worst_error": _worst_error(phi, log_product, d, traces.starts),
+        "kept_mass": np.minimum(np.minimum(product, 1.0 + score), _TRUNCATE),
+        **{name: total(values) for name, values in traces.exact.items()},
+    }
+    if traces.old is not None:
+        columns["engine"] = total(traces.rollout - traces.old)
+    if traces.reward is not None:
+        columns["reward"] = traces.reward
+    return columns | {name: pooled(name, d, traces.starts, traces.exact.get("kl")) for name in statistics}
+
+
+def shortfall(log_ratio: FloatArray) -> FloatArray:
+    """(1 - exp(log_ratio))^+, whose mean is a total variation, under any supports."""
+    return -np.expm1(np.minimum(log_ratio, 0.0))
 
 
 def _worst_error(phi: FloatArray, log_product: FloatArray, d: FloatArray, starts: IntArray) -> FloatArray:
@@ -93,10 +108,252 @@ def prompt_weights(prompt: IntArray) -> FloatArray:
     return np.asarray(1.0 / (size[prompt] * size.size))
 
 
-def position_means(traces: TraceSet, values: FloatArray) -> FloatArray:
-    """Mean over responses (prompt-weighted) of a token value at each position, array [horizon].
+class Moments:
+    """What a certificate needs of a log, in memory that does not grow with its tokens.
 
-    After the end of a response the value is 0.
+    Parameters
+    ----------
+    statistics : names
+        What masks will look at, as :data:`bounds.theory.masking.STATISTICS` names it; a column of each is kept.
+    horizon : int, optional
+        Generation cap in policy tokens; else the longest response, as an assumption.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> m = Moments.of(bounds.example_traces())
+    >>> len(m), m.prompts, m.horizon
+    (96, 24, 256)
     """
-    weights = np.repeat(prompt_weights(traces.prompt), traces.lengths) * values
-    return np.asarray(np.bincount(traces.order, weights=weights, minlength=traces.horizon), dtype=np.float64)
+
+    def __init__(self, *, statistics: Iterable[str] = (), horizon: int | None = None) -> None:
+        self.statistics = tuple(statistics)
+        self.tally = Tally()
+        self.reading = Reading()
+        self._horizon = horizon
+        self._rows = Columns()
+        self._names: dict[str, list[str]] = {}  # of labels; a column holds their numbers
+        self._positions: dict[str, FloatArray] = {}
+        self._cached: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, traces: TraceSet, statistics: Iterable[str] = ()) -> Self:
+        """Moments of a log in memory."""
+        moments = cls(statistics=statistics, horizon=None if traces.horizon_guessed else traces.horizon)
+        moments.update(traces)
+        moments.weigh_positions([traces])
+        return moments
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    # --- taking in ------------------------------------------------------------------------------------------
+
+    def update(self, traces: TraceSet) -> None:
+        """Take in a part of the log.
+
+        Raises
+        ------
+        TraceError
+            If the log is refused, or this part logs other fields than those before.
+        """
+        columns: dict[str, npt.NDArray[Any]] = dict(response_columns(traces, self.statistics))
+        observe(traces, columns, self.tally)
+        self.tally.add(traces.tally)
+        keys = np.array([_digest(key) for key in traces.prompt_ids], dtype=np.uint64)
+        columns["prompt"] = keys[traces.prompt]
+        for name, texts in traces.labels.items():
+            columns[name] = self._label_numbers(name, texts)
+        self._append(columns, traces.where[0])
+        self.reading = traces.reading
+        for name, sums in _position_sums(traces, np.ones(len(traces))).items():
+            self._positions[name] = _added(self._positions.get(name, np.zeros(0)), sums)
+
+    def merge(self, other: Moments) -> None:
+        """Take in the moments of another part of the log; the order does not matter.
+
+        Raises
+        ------
+        TraceError
+            If the parts name different horizons, were read differently or log different fields.
+        """
+        if not len(other):
+            return
+        if len(self) and (self._horizon, self.reading, self.statistics) != (
+            other._horizon,
+            other.reading,
+            other.statistics,
+        ):
+            raise TraceError("moments of different horizons, readings or statistics do not merge")
+        if not len(self):
+            self._horizon, self.reading, self.statistics = other._horizon, other.reading, other.statistics
+        for block in other._rows.blocks():
+            numbers = {
+                name: self._label_numbers(name, [names[k] for k in block[name]]) for name, names in other._names.items()
+            }
+            self._append({**block, **numbers}, "a part that is merged")
+        self.tally.add(other.tally)
+        for name, sums in other._positions.items():
+            self._positions[name] = _added(self._positions.get(name, np.zeros(0)), sums)
+
+    def weigh_positions(self, parts: Iterable[TraceSet]) -> None:
+        """See the log again, if prompts have different numbers of responses: only now are their weights known."""
+        if self.groups_are_equal:
+            return
+        size = dict(zip(*np.unique(self._rows["prompt"], return_counts=True), strict=True))
+        weighed: dict[str, FloatArray] = {}
+        for traces in parts:
+            keys = [size[np.uint64(_digest(key))] for key in traces.prompt_ids]
+            weights = len(self) / self.prompts / np.array(keys, dtype=np.float64)[traces.prompt]
+            for name, sums in _position_sums(traces, weights).items():
+                weighed[name] = _added(weighed.get(name, np.zeros(0)), sums)
+        self._cached["positions"] = weighed
+
+    def _append(self, columns: Block, place: str) -> None:
+        if len(self) and set(columns) != set(self._rows.names):
+            odd = sorted(set(columns) ^ set(self._rows.names))
+            raise TraceError(f"{place}: {', '.join(odd)} is logged for some responses and not for others")
+        self._rows.append(columns)
+        self._cached.clear()
+
+    def _label_numbers(self, name: str, texts: Iterable[str]) -> IntArray:
+        names = self._names.setdefault(name, [])
+        known = {text: k for k, text in enumerate(names)}
+        numbers = [known.setdefault(text, len(known)) for text in texts]
+        names[:] = known
+        return np.array(numbers, dtype=np.int64)
+
+    # --- giving out -----------------------------------------------------------------------------------------
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows.names
+
+    def __getitem__(self, name: str) -> FloatArray:
+        """One statistic of every response [N]; see :func:`response_columns`."""
+        return np.asarray(self._rows[name])
+
+    @property
+    def prompt(self) -> IntArray:
+        """Prompt number (0, 1, ... in the order of the log) of each response [N]."""
+        if "prompt" not in self._cached:
+            _, first, codes = np.unique(self._rows["prompt"], return_index=True, return_inverse=True)
+            self._cached["prompt"] = np.argsort(np.argsort(first))[codes]
+        return np.asarray(self._cached["prompt"])
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts."""
+        return int(self.prompt.max()) + 1
+
+    @property
+    def tokens(self) -> int:
+        """How many policy tokens."""
+        return int(self["length"].sum())
+
+    @property
+    def horizon(self) -> int:
+        """The generation cap, or the longest response."""
+        return int(self["length"].max()) if self._horizon is None else self._horizon
+
+    @property
+    def horizon_guessed(self) -> bool:
+        """Whether no generation cap was given."""
+        return self._horizon is None
+
+    @property
+    def groups_are_equal(self) -> bool:
+        """Whether every prompt has the same number of responses."""
+        return bool(np.ptp(np.bincount(self.prompt)) == 0)
+
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """Names of steps, weight versions and environments; a column of each holds their numbers."""
+        return self._names
+
+    @property
+    def surrogate(self) -> FloatArray:
+        """R S of each response [N]; 0 where R is 0, even if S has overflowed."""
+        reward = self["reward"]
+        return np.asarray(reward * np.where(reward == 0.0, 0.0, self["score"]))
+
+    def position_means(self) -> dict[str, FloatArray] | None:
+        """Means (prompt-weighted) of k3, (1-rho)^+ and the exact columns at each position, arrays [horizon].
+
+        After the end of a response they are 0. None if prompts have different numbers of responses and the log
+        was not seen again (:meth:`weigh_positions`).
+        """
+        sums = self._positions if self.groups_are_equal else self._cached.get("positions")
+        if sums is None:
+            return None
+        return {name: _added(np.zeros(self.horizon), values) / len(self) for name, values in sums.items()}
+
+    # --- keeping --------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one Parquet file, whole or not at all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        state = {
+            "statistics": self.statistics,
+            "horizon": self._horizon,
+            "reading": asdict(self.reading),
+            "labels": self._names,
+            "tally": self.tally.to_dict(),
+            "positions": {n: base64.b64encode(v.tobytes()).decode() for n, v in self._positions.items()},
+        }
+        unfinished = Path(f"{path}.unfinished")
+        empty = pa.table({name: self._rows[name][:0] for name in self._rows.names}) if len(self) else pa.table({})
+        schema = empty.schema.with_metadata({_KEY: json.dumps(state)})
+        with pq.ParquetWriter(unfinished, schema) as writer:
+            for block in self._rows.blocks():
+                writer.write_table(pa.table(dict(block)).replace_schema_metadata(schema.metadata))
+        unfinished.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        TraceError
+            If the file is not that.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            file = pq.ParquetFile(path)
+            state = json.loads(file.schema_arrow.metadata[_KEY])
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise TraceError(f"{path}: no saved moments ({error})") from None
+        moments = cls(statistics=state["statistics"], horizon=state["horizon"])
+        reading = state["reading"]
+        moments.reading = Reading(**{**reading, "reward_range": tuple(reading["reward_range"])})
+        moments.tally = Tally.from_dict(state["tally"])
+        moments._names = state["labels"]
+        moments._positions = {n: np.frombuffer(base64.b64decode(v)) for n, v in state["positions"].items()}
+        for batch in file.iter_batches():
+            columns = {n: batch.column(n).to_numpy(zero_copy_only=False) for n in batch.schema.names}
+            moments._rows.append(columns)
+        return moments
+
+
+def _position_sums(traces: TraceSet, weights: FloatArray) -> dict[str, FloatArray]:
+    """Weighted sums over responses at each position."""
+    d, order = traces.log_ratio, traces.order
+    values = {"k3": k3(d), "deficit": shortfall(d), **traces.exact}
+    token_weights = np.repeat(weights, traces.lengths)
+    return {name: np.asarray(np.bincount(order, weights=token_weights * v)) for name, v in values.items()}
+
+
+def _added(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Sum of arrays that count from the same position; the shorter is 0 after its end."""
+    longer, shorter = (a, b) if a.size >= b.size else (b, a)
+    total = longer.copy()
+    total[: shorter.size] += shorter
+    return total
+
+
+def _digest(key: str) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")

@@ -7,11 +7,13 @@ A missing value never counts as zero divergence.
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
 
@@ -38,8 +40,11 @@ RECORD_FIELDS = (
     "chi2",
     "step",
     "weight_version",
+    "environment",
     "tokens",
 )
+#: Fields that name a part of the run.
+LABELS = ("step", "weight_version", "environment")
 
 
 class TraceError(ValueError):
@@ -71,12 +76,13 @@ class Response:
     """The policy tokens of one logged response, checked."""
 
     where: str
-    prompt: object
+    prompt: str | None
     reward: float | None
     position: IntArray  # of each policy token in the record
     columns: Mapping[str, FloatArray]  # rollout_logprobs, train_logprobs, and what else was logged
     masked: bool
-    weight_version: object = None
+    labels: Mapping[str, str] = field(default_factory=dict)  # step, weight_version, environment
+    tokens: npt.NDArray[Any] | None = None  # ids or texts
     missing: str = ""  # why the response cannot be used, if it cannot
     lifted: int = 0  # exact divergences slightly below 0, counted as 0
 
@@ -100,8 +106,8 @@ class Response:
         for name, values in columns.items():
             if values.size != size:
                 raise TraceError(f"{where}: {name} has {values.size} entries, rollout_logprobs has {size}")
-        tokens = record.get("tokens")
-        if tokens is not None and len(tokens) != size:
+        tokens = None if record.get("tokens") is None else np.asarray(record["tokens"])
+        if tokens is not None and tokens.shape != (size,):
             raise TraceError(f"{where}: tokens has {len(tokens)} entries, rollout_logprobs has {size}")
         mask = _mask(record.get("mask"), size, where)
         position = np.flatnonzero(mask)
@@ -116,7 +122,8 @@ class Response:
             position=position,
             columns=columns,
             masked=record.get("mask") is not None,
-            weight_version=record.get("weight_version"),
+            labels={name: plain_text(record[name]) for name in LABELS if record.get(name) is not None},
+            tokens=None if tokens is None else tokens[position],
             missing=missing,
             lifted=lifted,
         )
@@ -242,13 +249,20 @@ def _reward(value: object, where: str, reading: Reading) -> float | None:
     return reward
 
 
-def _prompt_key(record: Mapping[str, Any]) -> object:
+def _prompt_key(record: Mapping[str, Any]) -> str | None:
     """What groups responses: the id as text (3 and 3.0 are one), else the prompt's tokens, else nothing."""
     value = record.get("prompt_id")
     if value is not None and str(value) not in ("nan", "NaT", "<NA>"):  # pandas' ways to say nothing
-        if np.ndim(value):
-            return ("tokens", str(np.asarray(value).tolist()))
-        whole = isinstance(value, float | np.floating) and float(value).is_integer()
-        return str(int(value)) if whole else str(value)
+        return _tokens_key(value) if np.ndim(value) else plain_text(value)
     tokens = record.get("prompt_tokens")
-    return None if tokens is None else ("tokens", str(np.asarray(tokens).tolist()))
+    return None if tokens is None else _tokens_key(tokens)
+
+
+def plain_text(value: object) -> str:
+    """A name as text; 3 and 3.0 are one."""
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
+
+
+def _tokens_key(tokens: object) -> str:
+    return "tokens " + hashlib.blake2b(str(np.asarray(tokens).tolist()).encode(), digest_size=8).hexdigest()

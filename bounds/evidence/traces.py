@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
-from bounds.evidence.response import RECORD_FIELDS, Reading, Response, TraceError
+from bounds._checks import MAX_HORIZON, FloatArray, IntArray, integer
+from bounds.evidence.response import LABELS, RECORD_FIELDS, Reading, Response, TraceError
+from bounds.evidence.tally import Tally
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +40,9 @@ class TraceSet:
     old: FloatArray | None = None
     reading: Reading = field(default_factory=Reading)
     where: tuple[str, ...] = ()
-    masked: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    notes: tuple[str, ...] = ()
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # step, ... of each response, where logged
+    tokens: npt.NDArray[Any] | None = None  # ids or texts [tokens]
+    tally: Tally = field(default_factory=Tally)  # what was left out, and what was not said
     horizon_guessed: bool = False
 
     def __len__(self) -> int:
@@ -204,24 +207,18 @@ class TraceSet:
         """Put checked responses together: group by prompt, leave out and count what is empty or dropped."""
         seen = list(responses)
         used = [r for r in seen if not r.missing and r.position.size]
-        notes = _left_out(seen)
+        tally = _left_out(seen)
         if not used:
-            raise TraceError("no response with a policy token: " + ("; ".join(notes) or "the log is empty"))
-        guessed = horizon is None
+            raise TraceError("no response with a policy token: " + ("; ".join(notes(tally)) or "the log is empty"))
         longest = max(used, key=lambda r: r.position.size)
-        if horizon is None:
-            horizon = longest.position.size
-            notes.append(
-                f"no horizon was given: the longest response, {horizon} tokens, is taken for the generation cap"
-            )
-        horizon = integer("horizon", horizon, 1, MAX_HORIZON)
-        if longest.position.size > horizon:
-            raise TraceError(f"{longest.where}: {longest.position.size} policy tokens, more than horizon={horizon}")
-        prompt, prompt_ids, ungrouped = _group(used)
-        if ungrouped:
-            notes.append(f"{ungrouped} responses have no prompt_id: each counts as a prompt of its own")
+        cap = integer("horizon", longest.position.size if horizon is None else horizon, 1, MAX_HORIZON)
+        if longest.position.size > cap:
+            raise TraceError(f"{longest.where}: {longest.position.size} policy tokens, more than horizon={cap}")
+        keys = [r.prompt or _own_prompt(r) for r in used]
+        numbers = {key: k for k, key in enumerate(dict.fromkeys(keys))}
         sizes = np.array([r.position.size for r in used])
         columns = _join_columns(used)
+        _tally_used(tally, used)
         return cls(
             rollout=columns.pop("rollout_logprobs"),
             train=columns.pop("train_logprobs"),
@@ -229,15 +226,16 @@ class TraceSet:
             exact=columns,
             starts=np.concatenate([[0], np.cumsum(sizes)]),
             position=np.concatenate([r.position for r in used]),
-            prompt=prompt,
-            prompt_ids=prompt_ids,
-            horizon=horizon,
+            prompt=np.array([numbers[key] for key in keys]),
+            prompt_ids=tuple(numbers),
+            horizon=cap,
             reward=_rewards(used),
             reading=reading,
             where=tuple(r.where for r in used),
-            masked=np.array([r.masked for r in used]),
-            notes=tuple(notes + _versions(used)),
-            horizon_guessed=guessed,
+            labels={name: tuple(r.labels.get(name, "") for r in used) for name in _labels_of(used)},
+            tokens=None if any(r.tokens is None for r in used) else np.concatenate([r.tokens for r in used]),
+            tally=tally,
+            horizon_guessed=horizon is None,
         )
 
     def to_parquet(self, path: str | Path, *, dtype: str = "float64") -> None:
@@ -266,31 +264,52 @@ def _is_nothing(value: object) -> bool:
     return value is None or (isinstance(value, float) and np.isnan(value))
 
 
-def _left_out(seen: Sequence[Response]) -> list[str]:
-    notes = []
-    empty = [r.where for r in seen if not r.missing and not r.position.size]
-    if empty:
-        notes.append(f"{len(empty)} of {len(seen)} responses have no policy token and are left out (first: {empty[0]})")
-    dropped = [r.missing for r in seen if r.missing]
-    if dropped:
-        notes.append(
-            f"{len(dropped)} of {len(seen)} responses have missing values and were dropped, as asked: what is "
-            f"said holds for the others only (first: {dropped[0]})"
+def notes(tally: Tally) -> list[str]:
+    """What was left out of a log or not said in it, in plain words."""
+    seen = tally["responses"] + tally["empty"] + tally["dropped"]
+    texts = []
+    if n := tally["empty"]:
+        texts.append(f"{n} of {seen} responses have no policy token and are left out (first: {tally.places['empty']})")
+    if n := tally["dropped"]:
+        texts.append(
+            f"{n} of {seen} responses have missing values and were dropped, as asked: what is said holds for the "
+            f"others only (first: {tally.places['dropped']})"
         )
-    lifted = sum(r.lifted for r in seen)
-    if lifted:
-        notes.append(f"{lifted} exact divergences are slightly below 0 (rounding in the trainer) and count as 0")
-    return notes
+    if n := tally["lifted"]:
+        texts.append(f"{n} exact divergences are slightly below 0 (rounding in the trainer) and count as 0")
+    if n := tally["ungrouped"]:
+        texts.append(f"{n} responses have no prompt_id: each counts as a prompt of its own")
+    if len(versions := sorted(tally.names.get("weight_version", ()))) > 1:
+        some = ", ".join(versions[:5])
+        texts.append(f"{len(versions)} weight versions are mixed ({some}): the rollout policy is not one policy")
+    return texts
 
 
-def _group(used: Sequence[Response]) -> tuple[IntArray, tuple[str, ...], int]:
-    """Prompt number of each response, names of the prompts, how many responses had no prompt."""
-    numbers: dict[object, int] = {}
-    codes = [
-        numbers.setdefault(r.prompt if r.prompt is not None else ("row", i), len(numbers)) for i, r in enumerate(used)
-    ]
-    names = tuple(key if isinstance(key, str) else f"group {k}" for k, key in enumerate(numbers))
-    return np.array(codes), names, sum(r.prompt is None for r in used)
+def _left_out(seen: Sequence[Response]) -> Tally:
+    tally = Tally()
+    for r in seen:
+        if r.missing:
+            tally.count("dropped", 1, r.missing)
+        elif not r.position.size:
+            tally.count("empty", 1, r.where)
+        tally.count("lifted", r.lifted)
+    return tally
+
+
+def _tally_used(tally: Tally, used: Sequence[Response]) -> None:
+    tally.count("responses", len(used))
+    tally.count("masked", sum(r.masked for r in used))
+    tally.count("ungrouped", sum(r.prompt is None for r in used))
+    tally.name("weight_version", (r.labels["weight_version"] for r in used if "weight_version" in r.labels))
+
+
+def _own_prompt(r: Response) -> str:
+    """A name for the prompt of a response that says none; another row of the same place has other log-probs."""
+    return f"{r.where} {zlib.crc32(r.columns['rollout_logprobs'].tobytes()):08x}"
+
+
+def _labels_of(used: Sequence[Response]) -> list[str]:
+    return [name for name in LABELS if any(name in r.labels for r in used)]
 
 
 def _join_columns(used: Sequence[Response]) -> dict[str, FloatArray]:
@@ -313,12 +332,3 @@ def _rewards(used: Sequence[Response]) -> FloatArray | None:
     if without and len(without) < len(used):
         raise TraceError(f"{without[0]}: reward is missing, and other responses have one")
     return None if without else np.array([r.reward for r in used], dtype=np.float64)
-
-
-def _versions(used: Sequence[Response]) -> list[str]:
-    versions = sorted({str(r.weight_version) for r in used if r.weight_version is not None})
-    if len(versions) < 2:
-        return []
-    return [
-        f"{len(versions)} weight versions are mixed ({', '.join(versions[:5])}): the rollout policy is not one policy"
-    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -56,21 +57,24 @@ class Criterion:
             raise ValueError(unknown("mask statistic", name, STATISTICS))
         return cls(name, *(_ratio_bounds(name, value) if name.endswith("k1") else _threshold(name, value)))
 
-    def keep(self, log_ratio: FloatArray, starts: IntArray, kl: FloatArray | None) -> BoolArray:
-        """Which responses [N] satisfy it; tokens are flat, response i is starts[i] to starts[i+1]."""
-        _, pool, token = self.statistic.split("_")
-        if token == "kl":
-            if kl is None:
-                raise ValueError(f"mask {self} needs the exact kl column, and the log has none")
-            values = kl
-        else:
-            values = {"k1": k1, "k2": k2, "k3": k3}[token](log_ratio)
-        pooled = (np.maximum if pool == "max" else np.add).reduceat(values, starts[:-1])
-        if pool == "mean":
-            pooled = pooled / np.diff(starts)
-        if token == "k1":
-            return np.asarray((pooled >= math.log(self.low)) & (pooled <= math.log(self.high)))
-        return np.asarray(pooled <= self.high)
+    def holds(self, statistic: FloatArray) -> BoolArray:
+        """Whether it holds, for each value of its statistic."""
+        if self.statistic.endswith("k1"):
+            return np.asarray((statistic >= math.log(self.low)) & (statistic <= math.log(self.high)))
+        return np.asarray(statistic <= self.high)
+
+
+def pooled(statistic: str, log_ratio: FloatArray, starts: IntArray, kl: FloatArray | None) -> FloatArray:
+    """A statistic of each response [N]; tokens are flat, response i is starts[i] to starts[i+1]."""
+    _, pool, token = statistic.split("_")
+    if token == "kl":
+        if kl is None:
+            raise ValueError(f"mask statistic {statistic} needs the exact kl column, and the log has none")
+        values = kl
+    else:
+        values = {"k1": k1, "k2": k2, "k3": k3}[token](log_ratio)
+    result = (np.maximum if pool == "max" else np.add).reduceat(values, starts[:-1])
+    return np.asarray(result / np.diff(starts) if pool == "mean" else result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +120,16 @@ class Mask:
         kl : array [tokens], optional
             Exact KL(roll||theta) at each context.
         """
-        kept = np.ones(starts.size - 1, dtype=np.bool_)
-        for criterion in self.criteria:
-            kept &= criterion.keep(log_ratio, starts, kl)
-        return kept
+        return self.holds({c.statistic: pooled(c.statistic, log_ratio, starts, kl) for c in self.criteria})
+
+    def holds(self, statistics: Mapping[str, FloatArray]) -> BoolArray:
+        """Which responses [N] it keeps, from the statistics of :attr:`statistics` [N]."""
+        return np.asarray(np.logical_and.reduce([c.holds(statistics[c.statistic]) for c in self.criteria]))
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The names of what it looks at."""
+        return tuple(dict.fromkeys(c.statistic for c in self.criteria))
 
 
 def _threshold(name: str, text: str) -> tuple[float, float]:
