@@ -33,8 +33,8 @@ SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": 
 # --- looking -----------------------------------------------------------------------------------------------
 
 
-def observe(traces: TraceSet, columns: Mapping[str, npt.NDArray[Any]], tally: Tally) -> None:
-    """Look at a part of a log, and add what is seen to the tally.
+def observe(traces: TraceSet, columns: Mapping[str, npt.NDArray[Any]], tally: Tally, *, suprema: bool) -> None:
+    """Look at a part of a log, and add what is seen to the tally; with ``suprema`` also what each token implies.
 
     Raises
     ------
@@ -43,7 +43,8 @@ def observe(traces: TraceSet, columns: Mapping[str, npt.NDArray[Any]], tally: Ta
         impossible.
     """
     _observe_shift(traces, tally)
-    _observe_suprema(traces, tally)
+    if suprema:
+        _observe_suprema(traces, tally)
     _observe_zeros(traces, tally)
     _observe_equal(traces, tally)
     _observe_precision(traces, tally)
@@ -72,26 +73,26 @@ def _observe_shift(traces: TraceSet, tally: Tally) -> None:
     that would then be of one token agree, to a fifth of |d|. A response is refused if all of at least three
     agree to a thousandth, or at least five and four in five of them agree; a log if half of at least 20 do.
     """
-    roll, theta = traces.rollout, traces.train
-    order = traces.order
-    inner = np.flatnonzero((order > 0) & (order < np.repeat(traces.lengths, traces.lengths) - 1))
-    inner = inner[np.abs(traces.log_ratio[inner]) > _SHIFT_GAP]
-    gap = np.abs(traces.log_ratio[inner])
-    response = np.repeat(np.arange(len(traces)), traces.lengths)[inner]
-    count = np.bincount(response, minlength=len(traces))
-    tally.count("shift: tokens", inner.size)
-    tally.count("shift: |d|", float(gap.sum()))
-    for name, step in (("earlier", 1), ("later", -1)):
-        after = np.maximum(np.abs(theta[inner] - roll[inner + step]), np.abs(theta[inner - step] - roll[inner]))
-        near = np.bincount(response, weights=after < 0.2 * gap, minlength=len(traces))
-        same = np.bincount(response, weights=after < 1e-3 * gap, minlength=len(traces))
+    roll, theta, first = traces.rollout, traces.train, traces.starts[:-1]
+    gap = np.abs(traces.log_ratio)
+    telling = gap > _SHIFT_GAP
+    telling[first] = telling[traces.starts[1:] - 1] = False
+    count = np.add.reduceat(telling, first, dtype=np.int64)
+    tally.count("shift: tokens", int(count.sum()))
+    tally.count("shift: |d|", float(gap[telling].sum()))
+    for name, ahead, behind in (("earlier", theta, roll), ("later", roll, theta)):
+        apart = np.abs(ahead[:-1] - behind[1:])  # of the values that a shift by one would pair
+        after = np.full(gap.size, math.inf)
+        np.maximum(apart[:-1], apart[1:], out=after[1:-1])
+        near = np.add.reduceat(telling & (after < 0.2 * gap), first, dtype=np.int64)
+        same = np.add.reduceat(telling & (after < 1e-3 * gap), first, dtype=np.int64)
         shifted = ((count >= 3) & (same == count)) | ((near >= 5) & (near >= 0.8 * count))
         if shifted.any():
             k = int(np.argmax(shifted))
-            chosen = response == k
+            chosen = traces.starts[k] + np.flatnonzero(telling[traces.starts[k] : traces.starts[k + 1]])
             raise _shift(traces.where[k], name, float(gap[chosen].mean()), float(after[chosen].mean()))
         tally.count(f"shift: {name}", int(near.sum()))
-        tally.count(f"shift: |d| {name}", float(after.sum()))
+        tally.count(f"shift: |d| {name}", float(after[telling].sum()))
 
 
 def _refuse_shifted_log(tally: Tally) -> None:
@@ -176,25 +177,38 @@ def _observe_equal(traces: TraceSet, tally: Tally) -> None:
 
 
 def _observe_precision(traces: TraceSet, tally: Tally) -> None:
-    """How many log-probs are bfloat16 or float16 numbers, and how many are not."""
+    """Whether all log-probs are numbers of half precision (a sample says mostly that they are not)."""
     for name, values in (("rollout", traces.rollout), ("train", traces.train)):
-        ordinary = values[(values != 0.0) & np.isfinite(values)]
-        single = ordinary.astype(np.float32)
-        exact = single.astype(np.float64) == ordinary
-        tally.count(f"{name} numbers", ordinary.size)
-        tally.count(f"{name} size", float(np.abs(ordinary).sum()))
-        tally.count(f"{name} whole", int((ordinary == np.round(ordinary)).sum()))
-        tally.count(f"{name} bfloat16", int((exact & ((single.view(np.uint32) & 0xFFFF) == 0)).sum()))
-        with np.errstate(over="ignore"):
-            half = single.astype(np.float16).astype(np.float64)
-        tally.count(f"{name} float16", int((half == ordinary).sum()))
+        tally.count(f"{name} numbers", int(np.count_nonzero(values)))
+        for dtype, is_number in _PRECISIONS.items():
+            few = is_number(values[:_SAMPLE]).all()
+            if not few or tally[f"{name} not {dtype}"] or not is_number(values).all():
+                tally.count(f"{name} not {dtype}", 1)
+
+
+def _is_bfloat16(values: FloatArray) -> BoolArray:
+    single = values.astype(np.float32)
+    return np.asarray((single == values) & ((single.view(np.uint32) & 0xFFFF) == 0))
+
+
+def _is_float16(values: FloatArray) -> BoolArray:
+    with np.errstate(over="ignore"):
+        return np.asarray(values.astype(np.float16) == values)
+
+
+_SAMPLE = 64
+_PRECISIONS: dict[str, Callable[[FloatArray], BoolArray]] = {
+    "whole": lambda values: np.asarray(values == np.round(values)),
+    "bfloat16": _is_bfloat16,
+    "float16": _is_float16,
+}
 
 
 def _observe_relation(traces: TraceSet, tally: Tally) -> None:
     """Sums for the regression of d = log theta - log roll on log roll."""
     d, x = traces.log_ratio, traces.rollout
-    for what, values in (("x", x), ("d", d), ("xx", x * x), ("dd", d * d), ("xd", x * d)):
-        tally.count(f"relation: {what}", float(values.sum()))
+    for what, value in (("x", x.sum()), ("d", d.sum()), ("xx", x @ x), ("dd", d @ d), ("xd", x @ d)):
+        tally.count(f"relation: {what}", float(value))
 
 
 # --- saying ------------------------------------------------------------------------------------------------
@@ -318,13 +332,14 @@ def _temperature(m: Moments) -> str:
 
 def _quantised(m: Moments) -> str:
     remarks = []
-    for name in ("rollout", "train"):
+    x, d = (m.tally.counts.get(f"relation: {what}", 0.0) for what in ("x", "d"))
+    for name, size in (("rollout", -x), ("train", -(x + d))):
         numbers = m.tally[f"{name} numbers"]
-        if numbers < 32 or m.tally[f"{name} whole"] == numbers:
+        if numbers < 32 or not m.tally[f"{name} not whole"]:
             continue
         for dtype, bits in (("bfloat16", 8), ("float16", 11)):
-            if m.tally[f"{name} {dtype}"] == numbers:
-                step = m.tally.counts[f"{name} size"] / numbers * 2.0**-bits
+            if not m.tally[f"{name} not {dtype}"]:
+                step = abs(size) / numbers * 2.0**-bits
                 remarks.append(
                     f"{name}_logprobs are {dtype} numbers: each is off by up to {step:.2g} (at their mean size), which "
                     f"puts a floor of about {step**2 / 6:.1g} nats per token under every divergence"

@@ -29,7 +29,19 @@ _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 _KEY = b"trm_bounds.moments"
 
 
-def response_columns(traces: TraceSet, statistics: Iterable[str] = ()) -> dict[str, FloatArray]:
+class TokenStatistics:
+    """What is needed of each policy token [tokens], computed once: d, k3, rho - 1, (1 - rho)^+."""
+
+    def __init__(self, traces: TraceSet) -> None:
+        self.traces = traces
+        self.log_ratio = traces.log_ratio
+        self.k3 = k3(self.log_ratio)
+        with np.errstate(over="ignore"):
+            self.gain = np.expm1(self.log_ratio)
+        self.deficit = np.maximum(-self.gain, 0.0)
+
+
+def response_columns(t: TokenStatistics, statistics: Iterable[str] = ()) -> dict[str, FloatArray]:
     """One row of statistics for each response, arrays [N] by name; sums run over its policy tokens.
 
     Write d = log theta - log roll of a token, rho = exp(d), P = exp(sum d), S = sum (rho - 1). P is carried as
@@ -51,16 +63,15 @@ def response_columns(traces: TraceSet, statistics: Iterable[str] = ()) -> dict[s
     seq_max_k2, ...       what masks look at, as asked for by ``statistics``
     ====================  =====================================================================
     """
-    d = traces.log_ratio
+    traces, d = t.traces, t.log_ratio
     starts = traces.starts[:-1]
 
     def total(values: FloatArray) -> FloatArray:
         return np.asarray(np.add.reduceat(values, starts))
 
-    phi = total(k3(d))
+    phi = total(t.k3)
     with np.errstate(over="ignore"):
-        gain = np.expm1(d)
-        score = total(gain)
+        score = total(t.gain)
         log_product = total(d)
         product = np.exp(log_product)
     columns = {
@@ -68,8 +79,8 @@ def response_columns(traces: TraceSet, statistics: Iterable[str] = ()) -> dict[s
         "log_product": log_product,
         "score": score,
         "phi": phi,
-        "ratio_sum": total(gain + 1.0),
-        "deficit": total(shortfall(d)),
+        "ratio_sum": traces.lengths + score,
+        "deficit": total(t.deficit),
         "max_k2": np.asarray(np.maximum.reduceat(k2(d), starts)),
         "worst_error": _worst_error(phi, log_product, d, traces.starts),
         "kept_mass": np.minimum(np.minimum(product, 1.0 + score), _TRUNCATE),
@@ -117,6 +128,8 @@ class Moments:
         What masks will look at, as :data:`bounds.theory.masking.STATISTICS` names it; a column of each is kept.
     horizon : int, optional
         Generation cap in policy tokens; else the longest response, as an assumption.
+    suprema : bool
+        Whether assumed suprema will be held against what sampled tokens imply (it costs as much as all the rest).
 
     Examples
     --------
@@ -126,8 +139,9 @@ class Moments:
     (96, 24, 256)
     """
 
-    def __init__(self, *, statistics: Iterable[str] = (), horizon: int | None = None) -> None:
+    def __init__(self, *, statistics: Iterable[str] = (), horizon: int | None = None, suprema: bool = False) -> None:
         self.statistics = tuple(statistics)
+        self.suprema = suprema
         self.tally = Tally()
         self.reading = Reading()
         self._horizon = horizon
@@ -137,15 +151,20 @@ class Moments:
         self._cached: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, traces: TraceSet, statistics: Iterable[str] = ()) -> Self:
+    def of(cls, traces: TraceSet, *, statistics: Iterable[str] = (), suprema: bool = False) -> Self:
         """Moments of a log in memory."""
-        moments = cls(statistics=statistics, horizon=None if traces.horizon_guessed else traces.horizon)
+        horizon = None if traces.horizon_guessed else traces.horizon
+        moments = cls(statistics=statistics, horizon=horizon, suprema=suprema)
         moments.update(traces)
         moments.weigh_positions([traces])
         return moments
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def _settings(self) -> tuple[int | None, Reading, tuple[str, ...], bool]:
+        return self._horizon, self.reading, self.statistics, self.suprema
 
     # --- taking in ------------------------------------------------------------------------------------------
 
@@ -157,8 +176,9 @@ class Moments:
         TraceError
             If the log is refused, or this part logs other fields than those before.
         """
-        columns: dict[str, npt.NDArray[Any]] = dict(response_columns(traces, self.statistics))
-        observe(traces, columns, self.tally)
+        tokens = TokenStatistics(traces)
+        columns: dict[str, npt.NDArray[Any]] = dict(response_columns(tokens, self.statistics))
+        observe(traces, columns, self.tally, suprema=self.suprema or bool(traces.exact))
         self.tally.add(traces.tally)
         keys = np.array([_digest(key) for key in traces.prompt_ids], dtype=np.uint64)
         columns["prompt"] = keys[traces.prompt]
@@ -166,7 +186,7 @@ class Moments:
             columns[name] = self._label_numbers(name, texts)
         self._append(columns, traces.where[0])
         self.reading = traces.reading
-        for name, sums in _position_sums(traces, np.ones(len(traces))).items():
+        for name, sums in _position_sums(tokens, np.ones(len(traces))).items():
             self._positions[name] = _added(self._positions.get(name, np.zeros(0)), sums)
 
     def merge(self, other: Moments) -> None:
@@ -179,14 +199,9 @@ class Moments:
         """
         if not len(other):
             return
-        if len(self) and (self._horizon, self.reading, self.statistics) != (
-            other._horizon,
-            other.reading,
-            other.statistics,
-        ):
+        if len(self) and self._settings != other._settings:
             raise TraceError("moments of different horizons, readings or statistics do not merge")
-        if not len(self):
-            self._horizon, self.reading, self.statistics = other._horizon, other.reading, other.statistics
+        self._horizon, self.reading, self.statistics, self.suprema = other._settings
         for block in other._rows.blocks():
             numbers = {
                 name: self._label_numbers(name, [names[k] for k in block[name]]) for name, names in other._names.items()
@@ -205,7 +220,7 @@ class Moments:
         for traces in parts:
             keys = [size[np.uint64(_digest(key))] for key in traces.prompt_ids]
             weights = len(self) / self.prompts / np.array(keys, dtype=np.float64)[traces.prompt]
-            for name, sums in _position_sums(traces, weights).items():
+            for name, sums in _position_sums(TokenStatistics(traces), weights).items():
                 weighed[name] = _added(weighed.get(name, np.zeros(0)), sums)
         self._cached["positions"] = weighed
 
@@ -296,6 +311,7 @@ class Moments:
 
         state = {
             "statistics": self.statistics,
+            "suprema": self.suprema,
             "horizon": self._horizon,
             "reading": asdict(self.reading),
             "labels": self._names,
@@ -327,7 +343,7 @@ class Moments:
             state = json.loads(file.schema_arrow.metadata[_KEY])
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise TraceError(f"{path}: no saved moments ({error})") from None
-        moments = cls(statistics=state["statistics"], horizon=state["horizon"])
+        moments = cls(statistics=state["statistics"], horizon=state["horizon"], suprema=state["suprema"])
         reading = state["reading"]
         moments.reading = Reading(**{**reading, "reward_range": tuple(reading["reward_range"])})
         moments.tally = Tally.from_dict(state["tally"])
@@ -339,11 +355,11 @@ class Moments:
         return moments
 
 
-def _position_sums(traces: TraceSet, weights: FloatArray) -> dict[str, FloatArray]:
+def _position_sums(t: TokenStatistics, weights: FloatArray) -> dict[str, FloatArray]:
     """Weighted sums over responses at each position."""
-    d, order = traces.log_ratio, traces.order
-    values = {"k3": k3(d), "deficit": shortfall(d), **traces.exact}
-    token_weights = np.repeat(weights, traces.lengths)
+    order = t.traces.order
+    values = {"k3": t.k3, "deficit": t.deficit, **t.traces.exact}
+    token_weights = np.repeat(weights, t.traces.lengths)
     return {name: np.asarray(np.bincount(order, weights=token_weights * v)) for name, v in values.items()}
 
 

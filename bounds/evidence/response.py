@@ -25,7 +25,7 @@ POSITIVE_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-7, "bfloat16": 2.0**-4}
 NEGATIVE_TOLERANCE = 1e-6
 
 _PER_TOKEN = ("rollout_logprobs", "train_logprobs", "old_logprobs", "kl", "tv", "chi2")
-_EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf}
+EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf}
 #: The fields of a canonical record.
 RECORD_FIELDS = (
     "prompt_id",
@@ -194,7 +194,7 @@ def _check_logprobs(columns: Mapping[str, FloatArray], position: IntArray, where
 
 
 def _missing_exact(columns: Mapping[str, FloatArray], position: IntArray, where: str, reading: Reading) -> str:
-    for name in _EXACT_RANGE:
+    for name in EXACT_RANGE:
         values = columns.get(name, np.zeros(0))
         missing = np.isnan(values) | (values <= SENTINEL)
         if missing.any():
@@ -220,7 +220,7 @@ def _missing(
 def _check_exact(columns: dict[str, FloatArray], position: IntArray, where: str) -> int:
     """Refuse impossible exact divergences; lift rounding below 0 to 0 (upward), and count how often."""
     lifted = 0
-    for name, top in _EXACT_RANGE.items():
+    for name, top in EXACT_RANGE.items():
         if name in columns:
             values = columns[name]
             inside = (values >= -NEGATIVE_TOLERANCE) & (values <= top * (1.0 + NEGATIVE_TOLERANCE))
