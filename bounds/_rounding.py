@@ -43,6 +43,18 @@ def round_up(x: Fraction) -> float:
     return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
 
 
+def round_down(x: Fraction) -> float:
+    """The largest float64 that is not above the rational ``x`` (of any sign), or -inf below the least.
+
+    >>> round_down(Fraction(-1, 10)) <= Fraction(-1, 10)
+    True
+    """
+    if abs(x) > Fraction(sys.float_info.max):
+        return sys.float_info.max if x > 0 else -math.inf
+    nearest = float(x)
+    return nearest if Fraction(nearest) <= x else math.nextafter(nearest, -math.inf)
+
+
 def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
     """Rationals low <= sqrt(x) <= high, equal for perfect squares, else 2^-79 apart (relative) or less."""
     if x == 0:
