@@ -12,11 +12,12 @@ import numpy as np
 from bounds._checks import FloatArray, confidence_level, unknown
 from bounds.evidence.diagnosis import SUPREMA, warnings_for
 from bounds.evidence.estimates import Estimates, estimate
-from bounds.evidence.mask_report import mask_report
+from bounds.evidence.guarantees import claim, doubts, guarantees, through_surrogate
+from bounds.evidence.mask_report import kept, mask_report
 from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
-from bounds.results import Assumption, Bound, BoundTable, Certificate, Standing
+from bounds.results import Assumption, Bound, BoundTable, Certificate, Guarantees, Standing
 from bounds.theory.fields import FIELDS
 from bounds.theory.masking import Mask
 from bounds.theory.profile import Profile
@@ -27,7 +28,6 @@ ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "ab
 #: Estimates that are fields of a profile; the length first, since it limits the others.
 _PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
 _MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
-_IMPROVEMENT_REASON = "the interval of J(theta) - J(roll) is not implemented in this version"
 
 
 def certify(
@@ -88,19 +88,19 @@ def certify(
         m = Moments.of(traces, statistics=chosen.statistics if chosen else (), suprema=bool(assumed))
     if not len(m):
         raise TraceError("the log has no response")
-    warnings = warnings_for(m)
+    warnings = [*warnings_for(m), *doubts(m)]
     _refuse_refuted(m, assumed)
     found = estimate(m, confidence, assumed)
     intervals = found.intervals
-    report = None
+    report, keep = None, None
     if chosen is not None:
-        report = mask_report(m, chosen, confidence)
+        keep = kept(m, chosen)
+        report = mask_report(m, chosen, keep, confidence)
         intervals["acceptance"] = report.acceptance
         warnings += _mask_remark(report.rule, report.acceptance.value)
-
     profiles = _Profiles(m, found, assumed)
-    table = profiles.table()
-    return Certificate(
+    table, upper = profiles.table(), profiles.upper_table()
+    result = Certificate(
         responses=len(m),
         prompts=m.prompts,
         tokens=m.tokens,
@@ -110,19 +110,41 @@ def certify(
         estimates=intervals,
         table=table,
         optimistic=profiles.optimistic(),
-        best_upper=profiles.upper_table().best,
+        best_upper=upper.best,
         mask=report,
-        improvement=None,
-        reasons={
-            "improvement": _IMPROVEMENT_REASON,
-            **found.reasons,
-        },
+        guarantees=Guarantees(),
+        reasons=found.reasons,
         warnings=(*warnings, *filter(None, [found.remark]), *profiles.contradictions),
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in table.assumptions if a.what not in assumed),
             *([Assumption("horizon", m.horizon, "the longest response, since none was given")] * m.horizon_guessed),
         ),
+    )
+    return _with_guarantees(result, guarantees(m, confidence, keep))
+
+
+def _with_guarantees(result: Certificate, found: Guarantees) -> Certificate:
+    """Add what is guaranteed, also through the bounds."""
+    if found.new_prompts is None:
+        reason = {"improvement": "the log has no rewards"}
+        return replace(result, guarantees=found, reasons={**reason, **result.reasons})
+    gain = result.estimates["surrogate_gain"]
+    if gain is not None and result.best is not None and result.best_upper is not None:
+        found = replace(found, surrogate=through_surrogate(gain, result.best, result.best_upper, result.confidence))
+    found = replace(found, claim=claim(gain, result.best_published))
+    empty = [name for name, i in found.intervals().items() if i.low > i.high]
+    if not empty:
+        return replace(result, guarantees=found)
+    why = (
+        f"the lower limit of {', '.join(empty)} is above the upper one: this log is not what the guarantees take it for"
+    )
+    without = Guarantees(claim=found.claim)
+    return replace(
+        result,
+        guarantees=without,
+        reasons={"improvement": why, **result.reasons},
+        warnings=(*result.warnings, why),
     )
 
 

@@ -206,8 +206,12 @@ _PRECISIONS: dict[str, Callable[[FloatArray], BoolArray]] = {
 
 def _observe_relation(traces: TraceSet, tally: Tally) -> None:
     """Sums for the regression of d = log theta - log roll on log roll."""
+
+    def dot(a: FloatArray, b: FloatArray) -> FloatArray:
+        return np.asarray(np.einsum("i,i", a, b))  # of one thread, so that it repeats to the last bit
+
     d, x = traces.log_ratio, traces.rollout
-    for what, value in (("x", x.sum()), ("d", d.sum()), ("xx", x @ x), ("dd", d @ d), ("xd", x @ d)):
+    for what, value in (("x", x.sum()), ("d", d.sum()), ("xx", dot(x, x)), ("dd", dot(d, d)), ("xd", dot(x, d))):
         tally.count(f"relation: {what}", float(value))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds.evidence.confidence import clustered_mean, clustered_ratio
+from bounds.divergence.rows import k3
+from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.evidence.diagnosis import one_sided_ratio
 from bounds.evidence.moments import Moments, shortfall
 from bounds.evidence.response import TraceError
@@ -36,6 +37,20 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         interval = clustered_mean(values, m.prompt, confidence, low=low, high=high)
         return replace(interval, method=f"{how}; {interval.method}")
 
+    def bounded(values: FloatArray, how: str, low: float, high: float) -> Interval:
+        """Of values in a known range: true at its confidence for every sample size."""
+        interval = betting(prompt_means(values, m.prompt), confidence, low=low, high=high)
+        return replace(interval, method=f"{how}; {interval.method}")
+
+    def capped(values: FloatArray, how: str, per_token: Callable[[float], float]) -> Interval:
+        """Of sums over tokens: bounded only under an assumed cap on |log ratio|."""
+        if "log_ratio_max" not in assumed:
+            return mean(values, how)
+        cap = float(assumed["log_ratio_max"])
+        most = m.horizon * per_token(cap) * (1.0 + 1e-12)
+        how = f"{how}, under log_ratio_max={cap:g}"
+        return replace(bounded(values, how, 0.0, most), standing=Standing.ASSUMED) if most > 0.0 else mean(values, how)
+
     low, high = m.reading.reward_range
     spread = high - low
     ratio = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, confidence, low=0.0)
@@ -47,9 +62,9 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
     found: dict[str, Interval | None] = {
         "kl_seq": None,  # chosen below
         "kl_seq_k1": mean(k1_sum, "k1 of sampled tokens, KL(roll||theta)", low=-math.inf),
-        "kl_seq_k3": mean(phi, "k3 of sampled tokens, KL(roll||theta)"),
-        "tv_seq": mean(shortfall(m["log_product"]), "(1-P)^+", high=1.0),
-        "tv_sum": mean(m["deficit"], "sum (1-rho)^+"),
+        "kl_seq_k3": capped(phi, "k3 of sampled tokens, KL(roll||theta)", lambda cap: float(k3(cap))),
+        "tv_seq": bounded(shortfall(m["log_product"]), "(1-P)^+", 0.0, 1.0),
+        "tv_sum": capped(m["deficit"], "sum (1-rho)^+", lambda cap: -math.expm1(-cap)),
         "worst_case_error": mean(spread * m["worst_error"], "(1+S-P)^+"),
         "worst_case_error_with_gap": mean(spread * (1.0 - m["kept_mass"]), "1 - min(P, 1+S)", low=-math.inf),
         "surrogate_gain": None,
@@ -57,8 +72,9 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         "mean_kl_token": None,
         "max_k2": _sample_maximum(m["max_k2"], confidence),
         "chi2_seq": mean(chi2_seq, "P^2 - 1, not clamped", low=-1.0),
-        "mean_length": mean(m["length"], "tokens", high=float(m.horizon)),
-        "acceptance": mean(np.ones(len(m)), "no mask", high=1.0),
+        "missing_mass": mean(-m["score"], "sum (1-rho): theta's mass off roll's support", low=-math.inf),
+        "mean_length": (mean if m.horizon_guessed else bounded)(m["length"], "tokens", 0.0, float(m.horizon)),
+        "acceptance": bounded(np.ones(len(m)), "no mask", 0.0, 1.0),
         "reward": None,
     }
     if "kl" in m:
@@ -79,7 +95,7 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         found["kl_seq_engine"] = mean(m["engine"], "k1, log roll - log old", low=-math.inf)
         found["kl_seq_staleness"] = mean(k1_sum - m["engine"], "k1, log old - log theta", low=-math.inf)
     if "reward" in m:
-        found["reward"] = mean(m["reward"], "as logged", low=low, high=high)
+        found["reward"] = bounded(m["reward"], "as logged", low, high)
         found["surrogate_gain"] = mean(m.surrogate, "R S", low=-math.inf)
     reasons = {n: "the log has no rewards" for n in ("reward", "surrogate_gain") if "reward" not in m}
     if gap:

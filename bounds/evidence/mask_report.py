@@ -6,23 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from bounds.evidence.confidence import clustered_mean, clustered_ratio
+from bounds._checks import BoolArray
+from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.evidence.moments import Moments
 from bounds.results import Interval, LengthBucket, MaskReport
 from bounds.theory.masking import Mask
 
 
-def mask_report(m: Moments, mask: Mask, confidence: float) -> MaskReport:
+def kept(m: Moments, mask: Mask) -> BoolArray:
+    """Which responses [N] it keeps."""
+    return mask.holds({name: m[name] for name in mask.statistics})
+
+
+def mask_report(m: Moments, mask: Mask, keep: BoolArray, confidence: float) -> MaskReport:
     """Acceptance, also by quarters of the length, and the surrogate with both denominators."""
-    keep = mask.holds({name: m[name] for name in mask.statistics})
-    acceptance = clustered_mean(keep.astype(np.float64), m.prompt, confidence, low=0.0, high=1.0)
+    acceptance = betting(prompt_means(keep.astype(np.float64), m.prompt), confidence, low=0.0, high=1.0)
     length = m["length"]
     edges = np.unique(np.quantile(length, [0.25, 0.5, 0.75], method="lower"))
     quarter = np.searchsorted(edges, length)
     buckets = []
     for k in np.unique(quarter):
-        lengths, kept = length[quarter == k], keep[quarter == k]
-        buckets.append(LengthBucket(int(lengths.min()), int(lengths.max()), lengths.size, float(kept.mean())))
+        lengths, those = length[quarter == k], keep[quarter == k]
+        buckets.append(LengthBucket(int(lengths.min()), int(lengths.max()), lengths.size, float(those.mean())))
     gains: list[Interval | None] = [None, None]
     if "reward" in m:
         kept_gain = np.where(keep, m.surrogate, 0.0)

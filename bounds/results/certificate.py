@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bounds._checks import unknown
 from bounds._show import Row, html_lines, html_table, plain, rich_table, shown
 from bounds.results.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
+from bounds.results.guarantee import HYPOTHESES, Guarantees
 from bounds.results.standing import Assumption, Interval, assumption_dicts
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class Certificate:
         B* at the estimates, at their upper limits, and of the paper's six families.
     mask : MaskReport or None
         What the mask that was asked about keeps.
-    improvement : None
-        The interval of J(theta) - J(roll); not in this version.
+    guarantees : Guarantees
+        Intervals of J(theta) - J(roll), also as :attr:`improvement` and :attr:`improvement_these_prompts`.
     warnings, assumptions : tuples
         What is remarkable about the log; what was taken for granted.
 
@@ -104,7 +105,7 @@ class Certificate:
     optimistic: tuple[Bound, ...]
     best_upper: Bound | None
     mask: MaskReport | None
-    improvement: Interval | None
+    guarantees: Guarantees
     reasons: Mapping[str, str]
     warnings: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
@@ -122,6 +123,16 @@ class Certificate:
         """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
         optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
         return self.table.best_published or optimistic
+
+    @property
+    def improvement(self) -> Interval | None:
+        """J(theta) - J(roll) for new prompts like these: finite-sample, with no assumption on the policies."""
+        return self.guarantees.new_prompts
+
+    @property
+    def improvement_these_prompts(self) -> Interval | None:
+        """J(theta) - J(roll), averaged over the prompts of this log."""
+        return self.guarantees.these_prompts
 
     @property
     def withheld(self) -> tuple[Withheld, ...]:
@@ -145,9 +156,10 @@ class Certificate:
         if name in winners:
             bound = winners[name]
             return None if bound is None or bound.optimistic else bound.value
-        if name not in self.estimates:
-            raise KeyError(unknown("quantity", name, [*winners, *self.estimates]))
-        interval = self.estimates[name]
+        intervals = {**self.estimates, "improvement": None, **self.guarantees.intervals()}
+        if name not in intervals:
+            raise KeyError(unknown("quantity", name, [*winners, *intervals]))
+        interval = intervals[name]
         return None if interval is None else (interval.high if upper else interval.low)
 
     def to_frame(self) -> pd.DataFrame:
@@ -171,7 +183,9 @@ class Certificate:
             "b_star": named_value(self.best),
             "b_star_upper": named_value(self.best_upper),
             "b_star_published": named_value(self.best_published),
-            "improvement": None if self.improvement is None else self.improvement.to_dict(),
+            "improvement": None,
+            **self.guarantees.to_dict(),
+            "hypotheses": list(HYPOTHESES),
             "reasons": dict(self.reasons),
             "mask": None if self.mask is None else self.mask.to_dict(),
             "warnings": list(self.warnings),
@@ -183,7 +197,10 @@ class Certificate:
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def sentence(self) -> str:
-        """The result in one sentence."""
+        """What is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
+        return f"{self.guarantees.sentence(self.prompts, self.estimates['kl_seq'])} {self._error_sentence()}"
+
+    def _error_sentence(self) -> str:
         if self.best is None:
             return "No bound applies to this log."
         text = f"At the estimates, |J(theta) - J(roll) - L'| <= {shown(self.best.value, 3)} ({self.best.name})"
@@ -211,21 +228,30 @@ class Certificate:
                 rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
         return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
 
+    def _guarantee_cells(self) -> tuple[list[str], list[Row]]:
+        rows: list[Row] = []
+        for name, i in self.guarantees.intervals().items():
+            value, low, high = i.texts()
+            rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
+        return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
+
     def _bound_cells(self) -> tuple[list[str], list[Row]]:
         both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
         return both.cells(best=self.best, published=self.best_published, digits=3)
 
     def _notes(self) -> list[str]:
         unit = "prompt" if self.prompts == 1 else "prompts"
-        lines = [f"Intervals: Student's t over {self.prompts} {unit}, asymptotic; estimates, not certificates."]
+        lines = [
+            f"Estimated intervals are Student's t over {self.prompts} {unit}: asymptotic, no certificates. Measured "
+            "ones hold for every sample size.",
+            "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + ".",
+        ]
+        lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
         lines += [] if self.mask is None else [str(self.mask)]
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
         lines += withheld_lines(self.withheld)
         lines += [f"Assumed: {a}" for a in self.assumptions]
-        lines.append(
-            "Of the policy that scored train_logprobs (in a trainer's log: before that step's update), if the log "
-            "holds all sampled responses, unfiltered, and rollout_logprobs are those of the law that sampled them."
-        )
+        lines.append("theta is the policy that scored train_logprobs (in a trainer's log: before that step's update).")
         return lines + [f"Warning: {w}" for w in self.warnings]
 
     def __rich__(self) -> Group:
@@ -235,6 +261,7 @@ class Certificate:
         return Group(
             Text(self._heading()),
             rich_table(*self._estimate_cells()),
+            *([rich_table(*self._guarantee_cells())] if self.improvement else []),
             rich_table(*self._bound_cells()),
             Text(self.sentence(), style="bold"),
             *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self._notes()),
@@ -248,6 +275,7 @@ class Certificate:
         return (
             html_lines([self._heading()], "span")
             + html_table(*self._estimate_cells())
+            + (html_table(*self._guarantee_cells()) if self.improvement else "")
             + html_table(*self._bound_cells())
             + html_lines([self.sentence()], "b")
             + html_lines(self._notes(), "small")

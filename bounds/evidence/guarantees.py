@@ -1,0 +1,205 @@
+r"""Guarantees of J(theta) - J(roll) from logged responses.
+
+With R in [0, 1] and P = theta/roll of a response, for any two policies
+
+    E[R (P - 1)] <= J(theta) - J(roll) <= E[(1 - R)(1 - P)],
+
+since theta may put mass where roll has none, and the reward there is in [0, 1]. The left variable is at least -1 and
+the right at most 1, which is all that betting needs: no truncation, no cap on the ratios. With log P = S - Phi, and any
+mask M of the prompt and the response,
+
+    E[M R log P] - E[(1 - M) R] <= J(theta) - J(roll) <= E[(1 - M)(1 - R)] - E[M (1 - R) log P].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from bounds._checks import BoolArray, FloatArray
+from bounds.evidence.confidence import INTERVALS, betting, betting_these_prompts, clustered_mean, prompt_means
+from bounds.evidence.confidence.betting import FRACTIONS
+from bounds.evidence.moments import Moments
+from bounds.results import Bound, Claim, Guarantees, Interval, Standing
+
+_TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
+
+
+def guarantees(m: Moments, confidence: float, keep: BoolArray | None) -> Guarantees:
+    """Every interval of J(theta) - J(roll) that needs no bound.
+
+    Parameters
+    ----------
+    keep : array [N] or None
+        Which responses the mask keeps.
+    """
+    if "reward" not in m:
+        return Guarantees()
+    low, high = m.reading.reward_range
+    spread = high - low
+    reward = np.clip((m["reward"] - low) / spread, 0.0, 1.0)
+    excess = _excess(m["log_product"])
+    gain, loss = times(reward, excess), -times(1.0 - reward, excess)
+    by_prompt = prompt_means(gain, m.prompt), prompt_means(loss, m.prompt)
+    half = math.nextafter((1.0 + confidence) / 2.0, 1.0)  # either end may fail with half of the error
+
+    def joined(lower: Interval, upper: Interval, what: str) -> Interval:
+        value = (lower.value + upper.value) / 2.0  # of (R - 1/2)(P - 1): its mean lies between, for any supports
+        value = value if math.isfinite(value) else math.inf
+        ends = spread * lower.low, spread * upper.high
+        method = f"R(P-1) and (1-R)(1-P); {lower.method}, {what}"
+        return Interval(spread * value, *ends, confidence, Standing.MEASURED, method)
+
+    new = joined(
+        betting(by_prompt[0], half, low=-1.0, side="lower"),
+        betting(by_prompt[1], half, high=1.0, side="upper"),
+        "new prompts",
+    )
+    these = joined(
+        betting_these_prompts(gain, m.prompt, half, low=-1.0, side="lower"),
+        betting_these_prompts(loss, m.prompt, half, high=1.0, side="upper"),
+        "these prompts",
+    )
+    capped = np.minimum(excess, _TRUNCATE_AT - 1.0)
+    short = prompt_means(reward * capped, m.prompt), prompt_means((reward - 1.0) * capped, m.prompt)
+    reach = _TRUNCATE_AT - 1.0
+    others = {
+        f"improvement_{name}_truncated": joined(
+            method(short[0], half, low=-1.0, high=reach, side="lower"),
+            method(short[1], half, low=-reach, high=1.0, side="upper"),
+            f"P cut at {_TRUNCATE_AT:g}",
+        )
+        for name, method in INTERVALS.items()
+    }
+    return Guarantees(
+        new_prompts=new,
+        these_prompts=these,
+        others=others,
+        log_surrogate=_scaled(clustered_mean(times(reward, m["log_product"]), m.prompt, confidence), spread, "R log P"),
+        masked=None if keep is None else masked(m, reward, keep, confidence, spread),
+        prompts_needed=prompts_needed(by_prompt[0], half),
+    )
+
+
+def masked(m: Moments, reward: FloatArray, keep: BoolArray, confidence: float, spread: float) -> Interval:
+    """Both sides of the guarantee that looks at kept responses only, each end a one-sided clustered t-limit."""
+    log_p = m["log_product"]
+    below = np.where(keep, times(reward, log_p), -reward)
+    above = np.where(keep, -times(1.0 - reward, log_p), 1.0 - reward)
+    lower, upper = (clustered_mean(values, m.prompt, confidence) for values in (below, above))
+    return Interval(
+        spread * (lower.value + upper.value) / 2.0,
+        spread * max(lower.low, -1.0),
+        spread * min(upper.high, 1.0),
+        confidence,
+        Standing.ESTIMATED,
+        f"M R log P - (1-M) R and its mirror; {lower.method}",
+    )
+
+
+def through_surrogate(gain: Interval, best: Bound, worst: Bound, confidence: float) -> Interval:
+    """L' - B*, with L' at its lower limit and B* at the upper limits of what it uses."""
+    low = gain.low - worst.value
+    method = f"L' - {best.name}; each at the end of its interval"
+    standing = max(gain.standing, best.standing)
+    return Interval(gain.value - best.value, low, math.inf, confidence, standing, method)
+
+
+def claim(gain: Interval | None, published: Bound | None) -> Claim | None:
+    """The paper's statement, from the surrogate and the published B*."""
+    if gain is None or published is None:
+        return None
+    return Claim(gain.value, published.value, published.name, published.optimistic)
+
+
+def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
+    """How many prompts, if all were like these, would push the lower limit above 0; None if no number would.
+
+    At m = 0 the wealth of k copies of the sample is mean_f exp(k sum_i log(1 + f Z_i)).
+    """
+    with np.errstate(over="ignore"):
+        logs = np.log1p(FRACTIONS[:, None] * np.minimum(gains, 1e300)).sum(axis=1)
+    if logs.max() <= 0.0:
+        return None
+    target = -math.log(1.0 - confidence)
+
+    def enough(copies: float) -> bool:
+        return float(np.logaddexp.reduce(copies * logs)) - math.log(logs.size) >= target
+
+    few, many = 0.0, 1.0
+    while not enough(many):
+        few, many = many, 2.0 * many
+    for _ in range(40):
+        middle = (few + many) / 2.0
+        few, many = (few, middle) if enough(middle) else (middle, many)
+    return math.ceil(many * gains.size)
+
+
+def doubts(m: Moments, confidence: float = 0.999) -> list[str]:
+    """What in the log speaks against the hypotheses of its guarantees."""
+    if "reward" not in m:
+        return []
+    return [text for check in (_mass, _filtered, _normalised) if (text := check(m, confidence))]
+
+
+def _mass(m: Moments, confidence: float) -> str:
+    """E P is at most 1."""
+    product = betting(prompt_means(1.0 + _excess(m["log_product"]), m.prompt), confidence, low=0.0, side="lower")
+    if product.low <= 1.0:
+        return ""
+    return (
+        f"the mean ratio of whole responses is above {product.low:.4g} (it cannot exceed 1): theta was fitted to these "
+        "responses, or rollout_logprobs are not those of the law that sampled; the guarantees are void"
+    )
+
+
+def _filtered(m: Moments, confidence: float) -> str:
+    """Whether groups of equal rewards are missing: independent 0/1 rewards would give some."""
+    reward, prompt = m["reward"], m.prompt
+    low, high = m.reading.reward_range
+    if not np.isin(reward, (low, high)).all():
+        return ""
+    size = np.bincount(prompt)
+    top = np.bincount(prompt, weights=(reward == high).astype(np.float64))
+    groups = (size > 1).sum()
+    if ((top == 0) | (top == size))[size > 1].any() or not groups:
+        return ""
+    share = float((reward == high).mean())
+    none = np.log1p(-(share ** size[size > 1] + (1.0 - share) ** size[size > 1])).sum()
+    if none > math.log1p(-confidence):
+        return ""
+    return (
+        f"no group of the {groups} has equal rewards, which hardly happens by chance: were such groups filtered out "
+        "(dynamic sampling)? Then the guarantees speak of the prompts that were left"
+    )
+
+
+def _normalised(m: Moments, confidence: float) -> str:
+    """Whether rewards sum to 0 in every group, as advantages do."""
+    size = np.bincount(m.prompt)
+    sums = np.bincount(m.prompt, weights=m["reward"])
+    if (size > 1).sum() < 2 or np.ptp(m["reward"]) == 0.0 or (np.abs(sums) > 1e-4 * size)[size > 1].any():
+        return ""
+    return "rewards sum to 0 in every group: these are advantages, not raw rewards; the guarantees need raw rewards"
+
+
+def times(weight: FloatArray, values: FloatArray) -> FloatArray:
+    """Product that is 0 where the weight is, whatever has overflowed there."""
+    return np.asarray(weight * np.where(weight == 0.0, 0.0, values))
+
+
+def _excess(log_product: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):
+        return np.asarray(np.expm1(log_product))
+
+
+def _scaled(interval: Interval, spread: float, how: str) -> Interval:
+    return replace(
+        interval,
+        value=spread * interval.value,
+        low=spread * interval.low,
+        high=math.inf,
+        method=f"{how}; {interval.method}",
+    )
