@@ -60,7 +60,8 @@ def _standard_error(residual: FloatArray) -> float:
     n = residual.size
     if n < 2 or not np.isfinite(residual).all():
         return math.inf
-    return math.sqrt(float(np.square(residual).sum()) / (n - 1) / n)
+    with np.errstate(over="ignore"):
+        return math.sqrt(float(np.square(residual).sum()) / (n - 1) / n)
 
 
 def _t_interval(

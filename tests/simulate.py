@@ -1,0 +1,58 @@
+"""Logs of enumerated problems, where the truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bounds.evidence.traces import TraceSet
+from bounds.proof.exact import Problem
+
+
+class World:
+    """A population of prompts (the trees of a problem, equally likely) with a fixed reward of each response."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator, *, success: float = 0.4) -> None:
+        self.problem = problem
+        tree = problem.trees[0]
+        self.horizon, self.width = tree.horizon, tree.roll[0].shape[-1]
+        self.rewards = [(rng.random(t.roll_mass[-1].size) < success).astype(float) for t in problem.trees]
+        self.truth = problem.objective("theta", self.rewards) - problem.objective("roll", self.rewards)
+        self.by_prompt = np.array(
+            [((t.theta_mass[-1] - t.roll_mass[-1]) * r).sum() for t, r in zip(problem.trees, self.rewards, strict=True)]
+        )
+        with np.errstate(divide="ignore"):
+            self._logs = [tuple(np.log(self._rows(p)) for p in (t.roll, t.theta)) for t in problem.trees]
+
+    def _rows(self, policy: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Probability of each token of each whole response [V^T, T]."""
+        leaves = np.arange(self.width**self.horizon)
+        columns = []
+        for t, rows in enumerate(policy):
+            prefix = leaves // self.width ** (self.horizon - t)
+            token = leaves // self.width ** (self.horizon - t - 1) % self.width
+            columns.append(rows[prefix, token].astype(float))
+        return np.stack(columns, axis=1)
+
+    def draw(self, rng: np.random.Generator, prompts: int, group: int) -> tuple[TraceSet, np.ndarray]:
+        """A log, and which kind of prompt each of its prompts is."""
+        kinds = rng.integers(len(self.problem.trees), size=prompts)
+        rollout, train, reward = [], [], []
+        for kind in kinds:
+            mass = self.problem.trees[kind].roll_mass[-1].astype(float)
+            leaf = rng.choice(mass.size, size=group, p=mass / mass.sum())
+            rollout.append(self._logs[kind][0][leaf])
+            train.append(np.maximum(self._logs[kind][1][leaf], -700.0))  # a probability of 0, in a log
+            reward.append(self.rewards[kind][leaf])
+        n, T = prompts * group, self.horizon
+        traces = TraceSet(
+            rollout=np.concatenate(rollout).ravel(),
+            train=np.concatenate(train).ravel(),
+            starts=np.arange(0, n * T + 1, T),
+            position=np.tile(np.arange(T), n),
+            prompt=np.repeat(np.arange(prompts), group),
+            prompt_ids=tuple(map(str, range(prompts))),
+            horizon=T,
+            reward=np.concatenate(reward),
+            where=tuple(map(str, range(n))),
+        )
+        return traces, kinds

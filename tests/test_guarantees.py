@@ -1,0 +1,235 @@
+"""What a log guarantees of J(theta) - J(roll): held against enumerated problems."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bounds
+from bounds.evidence.guarantees import guarantees, prompts_needed
+from bounds.evidence.moments import Moments
+from bounds.proof.exact import random_problem
+from bounds.results import HYPOTHESES, Standing
+from tests.simulate import World
+
+WORLDS = {
+    "near": {"distance": 0.1},
+    "far": {"distance": 0.6},
+    "support gap": {"distance": 0.3, "zeros_roll": 0.3},
+    "theta lacks tokens": {"distance": 0.3, "zeros_theta": 0.3},
+    "nearly certain": {"distance": 0.2, "concentration": 0.1},
+}
+
+
+def world(kind, seed=0):
+    rng = np.random.default_rng(seed)
+    return World(random_problem(rng, horizon=3, vocabulary=3, prompts=4, **WORLDS[kind]), rng)
+
+
+def log(rows, base=-6.0, **options):
+    """Rows of (prompt, reward, log-ratios)."""
+    records = [
+        {"prompt_id": p, "reward": r, "rollout_logprobs": [base] * len(d), "train_logprobs": [base + x for x in d]}
+        for p, r, d in rows
+    ]
+    return bounds.TraceSet.from_records(records, horizon=8, **options)
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize(("prompts", "group"), [(20, 1), (30, 4), (100, 2)])
+def test_coverage_of_the_improvement(kind, prompts, group):
+    """In 100 logs each; `make coverage` draws 2,000 of each kind, with more prompts."""
+    w, rng = world(kind), np.random.default_rng(prompts)
+    hit = {"new": 0, "these": 0}
+    for _ in range(100):
+        traces, kinds = w.draw(rng, prompts, group)
+        found = guarantees(Moments.of(traces), 0.9, None)
+        hit["new"] += found.new_prompts.low <= w.truth <= found.new_prompts.high
+        hit["these"] += found.these_prompts.low <= w.by_prompt[kinds].mean() <= found.these_prompts.high
+    for name, n in hit.items():
+        assert stats.binomtest(n, 100, 0.9, "less").pvalue > 1e-4, (name, n)
+
+
+def test_theta_fitted_on_its_own_batch_breaks_it_and_fresh_prompts_do_not():
+    """Responses of reward 1 made likelier, of 0 less likely, as an update does; the rewards mean nothing."""
+    rng = np.random.default_rng(1)
+    prompts, outcomes = 40, 2000
+    roll = np.full(outcomes, 1.0 / outcomes)
+    broken = {"own": 0, "fresh": 0}
+    for _ in range(30):
+        reward = (rng.random(outcomes) < 0.5).astype(float)
+        own, fresh = rng.integers(outcomes, size=(2, prompts))
+        theta = roll.copy()
+        theta[own] *= np.exp(np.where(reward[own] == 1.0, 1.5, -1.5))
+        theta /= theta.sum()
+        truth = float(((theta - roll) * reward).sum())
+        for name, batch in (("own", own), ("fresh", fresh)):
+            rows = [(f"p{i}", reward[k], [math.log(theta[k] / roll[k])]) for i, k in enumerate(batch)]
+            interval = guarantees(Moments.of(log(rows)), 0.9, None).new_prompts
+            broken[name] += not interval.low <= truth <= interval.high
+    assert broken["own"] == 30
+    assert stats.binomtest(broken["fresh"], 30, 0.1, "greater").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+def test_both_sides_of_the_masked_guarantee_by_enumeration(kind):
+    for seed in range(20):
+        w = world(kind, seed)
+        rng = np.random.default_rng(seed)
+        below, above = [], []
+        for tree, reward, logs in zip(w.problem.trees, w.rewards, w._logs, strict=True):
+            mass = tree.roll_mass[-1]
+            mask = rng.random(mass.size) < rng.random()
+            with np.errstate(invalid="ignore"):
+                log_p = np.where(mass > 0.0, (logs[1] - logs[0]).sum(axis=1), 0.0)
+                low = np.where(mask, np.where(reward == 0.0, 0.0, reward * log_p), -reward)
+                high = np.where(mask, np.where(reward == 1.0, 0.0, -(1.0 - reward) * log_p), 1.0 - reward)
+            below.append(float(np.where(mass > 0.0, mass * np.where(mass > 0.0, low, 0.0), 0.0).sum()))
+            above.append(float(np.where(mass > 0.0, mass * np.where(mass > 0.0, high, 0.0), 0.0).sum()))
+        assert np.mean(below) <= w.truth + 1e-12
+        assert w.truth <= np.mean(above) + 1e-12
+
+
+def test_the_intervals_by_hand():
+    rows = [("a", 1.0, [0.2, 0.1]), ("a", 0.0, [-0.1]), ("b", 1.0, [-0.3]), ("b", 0.0, [0.05])]
+    keep = np.array([True, True, False, True])
+    found = guarantees(Moments.of(log(rows)), 0.9, keep)
+    gain = [(math.expm1(0.3) + 0.0) / 2, (math.expm1(-0.3) + 0.0) / 2]
+    loss = [(0.0 - math.expm1(-0.1)) / 2, (0.0 - math.expm1(0.05)) / 2]
+    assert found.new_prompts.value == pytest.approx((np.mean(gain) + np.mean(loss)) / 2)
+    assert found.log_surrogate.value == pytest.approx(np.mean([0.3 / 2, -0.3 / 2]))
+    below = [(0.3 + 0.0) / 2, (-1.0 + 0.0) / 2]
+    above = [(0.0 + 0.1) / 2, (0.0 - 0.05) / 2]
+    assert found.masked.value == pytest.approx((np.mean(below) + np.mean(above)) / 2)
+    assert found.masked.standing is Standing.ESTIMATED
+    assert found.new_prompts.standing is found.these_prompts.standing is Standing.MEASURED
+
+
+def test_they_are_in_units_of_the_reward():
+    rng = np.random.default_rng(0)
+    rows = [(f"p{i // 4}", float(rng.random() < 0.5), rng.normal(0.0, 0.1, 3)) for i in range(80)]
+    one = bounds.certify(log(rows))
+    ten = bounds.certify(log([(p, 10.0 * r - 5.0, d) for p, r, d in rows], reward_range=(-5.0, 5.0)))
+    for name in ("improvement", "improvement_these_prompts"):
+        assert getattr(ten, name).low == pytest.approx(10.0 * getattr(one, name).low)
+        assert getattr(ten, name).high == pytest.approx(10.0 * getattr(one, name).high)
+
+
+def test_prompts_needed_is_where_the_lower_limit_turns_positive():
+    rng = np.random.default_rng(2)
+    gains = rng.normal(0.05, 0.3, 40).clip(-1.0)
+    needed = prompts_needed(gains, 0.975)
+    assert needed is not None
+    for copies, positive in ((math.ceil(needed / 40) + 1, True), (needed // 40 - 1, False)):
+        low = bounds.evidence.confidence.betting(np.tile(gains, copies), 0.975, low=-1.0, side="lower").low
+        assert (low > 0.0) is positive
+    assert prompts_needed(-np.abs(gains), 0.975) is None
+
+
+def test_a_guaranteed_improvement_and_a_guaranteed_loss_are_said():
+    rng = np.random.default_rng(4)
+    wins = [(f"p{i}", float(r := i % 2), [0.4 if r else -0.7]) for i in range(400)]
+    better = bounds.certify(log(wins))
+    assert better.improvement.low > 0.0
+    assert "an improvement is guaranteed" in better.sentence()
+    worse = bounds.certify(log([(p, 1.0 - r, d) for p, r, d in wins]))
+    assert worse.improvement.high < 0.0
+    assert "a loss is guaranteed" in worse.sentence()
+    even = bounds.certify(log([(f"p{i}", float(i % 2), [rng.normal(0.0, 0.1)]) for i in range(40)]))
+    assert "no improvement is guaranteed yet" in even.sentence()
+
+
+def test_the_sentence_says_what_would_do():
+    c = bounds.certify(bounds.example_traces())
+    assert f"about {620:,} prompts (if all are like these 24)" in c.sentence()
+    assert f"a KL per response below L' = {c.estimates['surrogate_gain'].value:.3g}" in c.sentence()
+    assert c.guarantees.prompts_needed == prompts_needed_of(c)
+    for text in HYPOTHESES:
+        assert text in " ".join(str(c).split())
+
+
+def prompts_needed_of(c):
+    m = Moments.of(bounds.example_traces())
+    gains = bounds.evidence.confidence.prompt_means(m["reward"] * np.expm1(m["log_product"]), m.prompt)
+    return prompts_needed(gains, (1.0 + c.confidence) / 2.0)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("a", 1.0, [0.1])],
+        [("a", 1.0, [0.1]), ("a", 1.0, [0.2])],
+        [("a", 1.0, [0.1]), ("b", 1.0, [0.2])],
+        [("a", 0.0, [-0.1]), ("b", 0.0, [0.1])],
+        [("a", 1.0, [390.0, 390.0]), ("b", 0.0, [-390.0, -390.0]), ("c", 0.0, [0.1])],
+        [("a", 0.0, [390.0, 390.0]), ("b", 1.0, [390.0, 390.0]), ("c", 1.0, [-0.1])],
+    ],
+)
+@pytest.mark.parametrize("mask", [None, "seq_max_k2<=1e-9", "seq_max_k2<=1e9"])
+def test_edges_are_honest_and_never_an_exception(rows, mask):
+    c = bounds.certify(log(rows, base=-400.0), mask=mask, assume={"absolutely_continuous": True})
+    json.loads(c.to_json())
+    assert c.sentence()
+    assert str(c)
+    i = c.improvement
+    if max(map(max, (d for _, _, d in rows))) > 100.0:  # no two policies give such a log but by a miracle
+        assert i is None or i.high - i.low > 1.0
+    else:
+        assert -1.0 <= i.low <= i.value <= i.high <= 1.0
+        assert i.high - i.low > 0.5
+
+
+def test_a_mean_ratio_of_responses_above_one_is_doubted():
+    rows = [(f"p{i}", float(i % 2), [0.3, -0.1]) for i in range(60)]
+    c = bounds.certify(log(rows), assume={"absolutely_continuous": True})
+    assert any("it cannot exceed 1" in w for w in c.warnings)
+
+
+def test_filtered_groups_are_doubted():
+    rng = np.random.default_rng(0)
+    kept = [(f"p{i}", float(k % 2), [rng.normal(0.0, 0.01)]) for i in range(100) for k in range(4)]
+    doubt = "were such groups filtered out"
+    assert any(doubt in w for w in bounds.certify(log(kept)).warnings)
+    honest = [(f"p{i}", float(rng.random() < 0.5), [rng.normal(0.0, 0.01)]) for i in range(100) for k in range(4)]
+    assert not any(doubt in w for w in bounds.certify(log(honest)).warnings)
+
+
+def test_advantages_are_no_rewards():
+    rows = [(f"p{i}", r, [0.01 * r]) for i in range(30) for r in (-1.0, 1.0)]
+    c = bounds.certify(log(rows, reward_range=(-1.0, 1.0)))
+    assert any("these are advantages" in w for w in c.warnings)
+
+
+def test_an_empty_interval_is_a_contradiction_not_a_result():
+    """Rewards of 1 with a ratio above 1 throughout, which no two policies give: E P would be above 1."""
+    rows = [(f"p{i}", float(i % 2), [0.9 if i % 2 else 0.7]) for i in range(600)]
+    c = bounds.certify(log(rows), assume={"absolutely_continuous": True})
+    assert c.improvement is None
+    assert "not what the guarantees take it for" in c.reasons["improvement"]
+    assert c.to_dict()["improvement"] is None
+
+
+def test_the_papers_statement_is_shown_with_what_it_assumes():
+    c = bounds.certify(bounds.example_traces())
+    claim = c.guarantees.claim
+    assert claim.optimistic
+    assert not claim.holds
+    assert (claim.rule, claim.b_star) == (c.best_published.name, c.best_published.value)
+    assumed = bounds.certify(bounds.example_traces(), assume={"delta": 0.5}).guarantees.claim
+    assert not assumed.optimistic
+    assert "under the assumed suprema" in str(assumed)
+    assert "promises an improvement" in str(replace(claim, surrogate=100.0))
+
+
+def test_requirements_see_the_far_end_of_the_improvement():
+    c = bounds.certify(bounds.example_traces())
+    assert c.quantity("improvement", upper=False) == c.improvement.low
+    assert c.quantity("improvement", upper=True) == c.improvement.high
+    assert c.quantity("improvement_these_prompts", upper=False) == c.improvement_these_prompts.low
+    no_rewards = replace(bounds.example_traces(), reward=None)
+    assert bounds.certify(no_rewards).quantity("improvement", upper=False) is None
