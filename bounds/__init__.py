@@ -25,10 +25,13 @@ _HOMES = {
     "TraceError": "bounds.evidence.response:TraceError",
     "TraceSet": "bounds.evidence.traces:TraceSet",
     "certify": "bounds.evidence.certify:certify",
+    "compare": "bounds.evidence.compare:compare",
     "divergence": "bounds.divergence",
     "example_traces": "bounds.evidence.readers:example_traces",
+    "explain": "bounds.evidence.explain:explain",
     "figures": "bounds.surface.figures",
     "largest": "bounds.theory.invert:largest",
+    "over_time": "bounds.evidence.over_time:over_time",
     "plot_bounds": "bounds.surface.plots:plot_bounds",
     "proof": "bounds.proof",
     "read_traces": "bounds.evidence.readers:read_traces",
@@ -49,10 +52,13 @@ __all__ = [
     "TraceError",
     "TraceSet",
     "certify",
+    "compare",
     "divergence",
     "example_traces",
+    "explain",
     "figures",
     "largest",
+    "over_time",
     "plot_bounds",
     "proof",
     "read_traces",
@@ -65,6 +71,9 @@ if TYPE_CHECKING:
     from bounds import divergence as divergence
     from bounds import proof as proof
     from bounds.evidence.certify import certify
+    from bounds.evidence.compare import compare
+    from bounds.evidence.explain import explain
+    from bounds.evidence.over_time import over_time
     from bounds.evidence.readers import example_traces, read_traces
     from bounds.evidence.response import TraceError
     from bounds.evidence.traces import TraceSet

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray
+from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds.evidence.confidence import INTERVALS, betting, betting_these_prompts, clustered_mean, prompt_means
 from bounds.evidence.confidence.betting import FRACTIONS
 from bounds.evidence.moments import Moments
@@ -37,50 +37,99 @@ def guarantees(m: Moments, confidence: float, keep: BoolArray | None) -> Guarant
     """
     if "reward" not in m:
         return Guarantees()
-    low, high = m.reading.reward_range
-    spread = high - low
-    reward = np.clip((m["reward"] - low) / spread, 0.0, 1.0)
-    excess = _excess(m["log_product"])
-    gain, loss = times(reward, excess), -times(1.0 - reward, excess)
-    by_prompt = prompt_means(gain, m.prompt), prompt_means(loss, m.prompt)
-    half = math.nextafter((1.0 + confidence) / 2.0, 1.0)  # either end may fail with half of the error
-
-    def joined(lower: Interval, upper: Interval, what: str) -> Interval:
-        value = (lower.value + upper.value) / 2.0  # of (R - 1/2)(P - 1): its mean lies between, for any supports
-        value = value if math.isfinite(value) else math.inf
-        ends = spread * lower.low, spread * upper.high
-        method = f"R(P-1) and (1-R)(1-P); {lower.method}, {what}"
-        return Interval(spread * value, *ends, confidence, Standing.MEASURED, method)
-
-    new = joined(
-        betting(by_prompt[0], half, low=-1.0, side="lower"),
-        betting(by_prompt[1], half, high=1.0, side="upper"),
-        "new prompts",
+    spread = m.reading.reward_range[1] - m.reading.reward_range[0]
+    data = _Data(m["reward"], m["log_product"], m.prompt, m.reading.reward_range, confidence)
+    return Guarantees(
+        new_prompts=data.new_prompts(),
+        these_prompts=data.these_prompts(),
+        others={f"improvement_{name}_truncated": data.truncated(name) for name in INTERVALS},
+        log_surrogate=_scaled(
+            clustered_mean(times(data.reward, m["log_product"]), m.prompt, confidence), spread, "R log P"
+        ),
+        masked=None if keep is None else masked(m, data.reward, keep, confidence, spread),
+        prompts_needed=prompts_needed(prompt_means(data.gain, m.prompt), data.half),
     )
-    these = joined(
-        betting_these_prompts(gain, m.prompt, half, low=-1.0, side="lower"),
-        betting_these_prompts(loss, m.prompt, half, high=1.0, side="upper"),
-        "these prompts",
-    )
-    capped = np.minimum(excess, _TRUNCATE_AT - 1.0)
-    short = prompt_means(reward * capped, m.prompt), prompt_means((reward - 1.0) * capped, m.prompt)
-    reach = _TRUNCATE_AT - 1.0
-    others = {
-        f"improvement_{name}_truncated": joined(
-            method(short[0], half, low=-1.0, high=reach, side="lower"),
-            method(short[1], half, low=-reach, high=1.0, side="upper"),
+
+
+def improvement(
+    reward: FloatArray,
+    log_product: FloatArray,
+    prompt: IntArray,
+    reward_range: tuple[float, float],
+    confidence: float,
+) -> Interval:
+    """J(theta) - J(roll) for new prompts: finite-sample, with no assumption on the policies.
+
+    Parameters
+    ----------
+    reward, log_product, prompt : arrays [N]
+        Raw reward, log P and prompt of each response.
+    reward_range : (float, float)
+        Smallest and largest possible reward.
+    confidence : float
+        Of the whole interval: each end may fail with half of the error.
+
+    Examples
+    --------
+    >>> i = improvement(np.ones(500), np.full(500, -0.1), np.arange(500), (0.0, 1.0), 0.95)
+    >>> round(i.low, 2), round(i.high, 2)
+    (-0.1, 0.01)
+    """
+    return _Data(reward, log_product, prompt, reward_range, confidence).new_prompts()
+
+
+class _Data:
+    """R(P-1) and (1-R)(1-P) of each response, R mapped to [0, 1]; intervals in units of the reward."""
+
+    def __init__(
+        self,
+        reward: FloatArray,
+        log_product: FloatArray,
+        prompt: IntArray,
+        reward_range: tuple[float, float],
+        confidence: float,
+    ) -> None:
+        low, high = reward_range
+        self.spread = high - low
+        self.reward = np.clip((reward - low) / self.spread, 0.0, 1.0)
+        self.excess = _excess(log_product)
+        self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
+        self.prompt, self.confidence = prompt, confidence
+        self.half = math.nextafter((1.0 + confidence) / 2.0, 1.0)
+
+    def new_prompts(self) -> Interval:
+        gain, loss = prompt_means(self.gain, self.prompt), prompt_means(self.loss, self.prompt)
+        return self._joined(
+            betting(gain, self.half, low=-1.0, side="lower"),
+            betting(loss, self.half, high=1.0, side="upper"),
+            "new prompts",
+        )
+
+    def these_prompts(self) -> Interval:
+        return self._joined(
+            betting_these_prompts(self.gain, self.prompt, self.half, low=-1.0, side="lower"),
+            betting_these_prompts(self.loss, self.prompt, self.half, high=1.0, side="upper"),
+            "these prompts",
+        )
+
+    def truncated(self, name: str) -> Interval:
+        """By another method, which needs P to be cut on both sides."""
+        most = _TRUNCATE_AT - 1.0
+        capped = np.minimum(self.excess, most)
+        gain, loss = (prompt_means(v, self.prompt) for v in (self.reward * capped, (self.reward - 1.0) * capped))
+        return self._joined(
+            INTERVALS[name](gain, self.half, low=-1.0, high=most, side="lower"),
+            INTERVALS[name](loss, self.half, low=-most, high=1.0, side="upper"),
             f"P cut at {_TRUNCATE_AT:g}",
         )
-        for name, method in INTERVALS.items()
-    }
-    return Guarantees(
-        new_prompts=new,
-        these_prompts=these,
-        others=others,
-        log_surrogate=_scaled(clustered_mean(times(reward, m["log_product"]), m.prompt, confidence), spread, "R log P"),
-        masked=None if keep is None else masked(m, reward, keep, confidence, spread),
-        prompts_needed=prompts_needed(by_prompt[0], half),
-    )
+
+    def _joined(self, lower: Interval, upper: Interval, what: str) -> Interval:
+        value = (lower.value + upper.value) / 2.0  # of (R - 1/2)(P - 1): its mean lies between, for any supports
+        value = value if math.isfinite(value) else math.inf
+        ends = self.spread * lower.low, self.spread * upper.high
+        standing = max(lower.standing, upper.standing)
+        method = f"R(P-1) and (1-R)(1-P); {lower.method}, {what}"
+        return Interval(self.spread * value, *ends, self.confidence, standing, method)
 
 
 def masked(m: Moments, reward: FloatArray, keep: BoolArray, confidence: float, spread: float) -> Interval:

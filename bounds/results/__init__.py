@@ -2,7 +2,9 @@
 
 from bounds.results.bound import Bound, BoundTable, Input, Withheld
 from bounds.results.certificate import Certificate, LengthBucket, MaskReport
+from bounds.results.explanation import Comparison, Explanation, Part
 from bounds.results.guarantee import HYPOTHESES, Claim, Guarantees
+from bounds.results.over_time import RunOverTime, Step
 from bounds.results.standing import Assumption, Interval, Standing, weakest
 
 __all__ = [
@@ -12,12 +14,17 @@ __all__ = [
     "BoundTable",
     "Certificate",
     "Claim",
+    "Comparison",
+    "Explanation",
     "Guarantees",
     "Input",
     "Interval",
     "LengthBucket",
     "MaskReport",
+    "Part",
+    "RunOverTime",
     "Standing",
+    "Step",
     "Withheld",
     "weakest",
 ]

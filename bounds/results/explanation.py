@@ -1,0 +1,218 @@
+"""Where a divergence comes from, and how two logs differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bounds._show import Row, html_lines, html_table, plain, rich_table
+from bounds.results.standing import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of kl_seq: nats per response, its share of the whole, and the share of tokens that carry it."""
+
+    label: str
+    kl: float
+    share: Interval
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation:
+    """kl_seq, which bounds the error, split in several ways; the parts of a split sum to it (chain rule).
+
+    Attributes
+    ----------
+    kl_seq : Interval
+        Nats per response.
+    how : str
+        What was added up: the exact column, or k3 of the sampled tokens.
+    splits : mapping of name to parts
+        By position, probability, token, length, prompt, and what else the log tells.
+    half, most : float
+        Least share of tokens that carries 50 % and 80 % of it (rounded up to a bin of 12 %).
+    """
+
+    kl_seq: Interval
+    how: str
+    splits: Mapping[str, tuple[Part, ...]]
+    half: float
+    most: float
+
+    def sentence(self) -> str:
+        """The headline."""
+        if not self.splits:
+            return f"kl_seq = {self.kl_seq.texts()[0]}: there is nothing to split."
+        return (
+            f"80% of kl_seq = {self.kl_seq.texts()[0]} nats a response comes from {_percent(self.most)} of the tokens, "
+            f"half of it from {_percent(self.half)}."
+        )
+
+    def _cells(self, name: str) -> tuple[list[str], list[Row]]:
+        rows: list[Row] = []
+        for part in self.splits[name]:
+            value, low, high = (
+                _percent(x) for x in (part.share.value, max(part.share.low, 0.0), min(part.share.high, 1))
+            )
+            ends = "" if part.share.low == part.share.high else f"{low} to {high}"
+            rows.append(([part.label, value, ends, f"{part.kl:.3g}", _percent(part.tokens)], False))
+        level = f"{100 * self.kl_seq.confidence:.6g}% interval"
+        return [f"by {name.replace('_', ' ')}", "share", level, "nats a response", "of the tokens"], rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each part of each split."""
+        import pandas as pd
+
+        rows = [
+            {"split": n, "part": p.label, "kl": p.kl, "share": p.share.value, "low": p.share.low, "high": p.share.high,
+             "tokens": p.tokens}
+            for n, parts in self.splits.items()
+            for p in parts
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "kl_seq": self.kl_seq.to_dict(),
+            "how": self.how,
+            "tokens_of_half": self.half,
+            "tokens_of_80_percent": self.most,
+            "splits": {
+                name: [{"part": p.label, "kl": p.kl, "share": p.share.to_dict(), "tokens": p.tokens} for p in parts]
+                for name, parts in self.splits.items()
+            },
+        }
+
+    def to_json(self) -> str:
+        """One JSON object; full precision."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def _notes(self) -> list[str]:
+        return [f"Added up: {self.how}. Intervals are clustered by prompt and asymptotic."]
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(
+            *(rich_table(*self._cells(name)) for name in self.splits),
+            Text(self.sentence(), style="bold"),
+            *(Text(line, style="dim") for line in self._notes()),
+        )
+
+    def __str__(self) -> str:
+        return plain(self)
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {self.sentence()}>"
+
+    def to_html(self) -> str:
+        """An HTML fragment (what a notebook shows)."""
+        tables = "".join(html_table(*self._cells(name)) for name in self.splits)
+        return tables + html_lines([self.sentence()], "b") + html_lines(self._notes(), "small")
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """Estimates of two logs and their difference, second minus first.
+
+    Attributes
+    ----------
+    first, second, difference : mappings of name to Interval
+        The same names in each.
+    paired : bool
+        Whether both logs answer the same prompts, so that the difference is taken prompt by prompt.
+    """
+
+    first: Mapping[str, Interval]
+    second: Mapping[str, Interval]
+    difference: Mapping[str, Interval]
+    paired: bool
+
+    def sentence(self) -> str:
+        """What can be told apart."""
+        clear = [name for name, i in self.difference.items() if not i.low <= 0.0 <= i.high]
+        if not clear:
+            return "No difference is clear at this confidence."
+        texts = []
+        for name in clear:
+            word = "higher" if self.difference[name].value > 0.0 else "lower"
+            texts.append(f"{name} is {word} in the second ({self.difference[name].texts()[0]})")
+        return f"{'; '.join(texts)}."
+
+    def _cells(self) -> tuple[list[str], list[Row]]:
+        rows: list[Row] = []
+        for name, i in self.difference.items():
+            value, low, high = i.texts()
+            clear = not i.low <= 0.0 <= i.high
+            both = [self.first[name].texts()[0], self.second[name].texts()[0]]
+            rows.append(([name, value, f"{low} to {high}", *both], clear))
+        level = f"{100 * next(iter(self.difference.values())).confidence:.6g}% interval"
+        return ["estimate", "second - first", level, "first", "second"], rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each estimate."""
+        import pandas as pd
+
+        rows = [
+            {"name": n, "first": self.first[n].value, "second": self.second[n].value, "difference": i.value,
+             "low": i.low, "high": i.high}
+            for n, i in self.difference.items()
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "paired": self.paired,
+            "estimates": {
+                name: {"first": self.first[name].to_dict(), "second": self.second[name].to_dict(),
+                       "difference": i.to_dict()}
+                for name, i in self.difference.items()
+            },
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """One JSON object; full precision."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def _notes(self) -> list[str]:
+        how = "prompt by prompt" if self.paired else "of two independent sets of prompts"
+        return [f"Differences {how}; intervals are clustered by prompt and asymptotic."]
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        lines = [Text(self.sentence(), style="bold"), *(Text(line, style="dim") for line in self._notes())]
+        return Group(rich_table(*self._cells()), *lines)
+
+    def __str__(self) -> str:
+        return plain(self)
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.sentence()}>"
+
+    def to_html(self) -> str:
+        """An HTML fragment (what a notebook shows)."""
+        return html_table(*self._cells()) + html_lines([self.sentence()], "b") + html_lines(self._notes(), "small")
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def _percent(share: float) -> str:
+    """Three digits, or two after the point."""
+    return f"{100 * share:.3g}%"

@@ -1,0 +1,217 @@
+"""Where kl_seq comes from, how two logs differ, and a run over time."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bounds
+from bounds.divergence.rows import k3
+from bounds.results import Standing
+
+
+def records(sizes, seed=0, spread=0.05, **more):
+    rng = np.random.default_rng(seed)
+    for i, size in enumerate(sizes):
+        for _ in range(size):
+            n = int(rng.integers(1, 40))
+            roll = -rng.exponential(1.0, n)
+            yield {
+                "prompt_id": f"p{i}",
+                "reward": float(rng.random() < 0.4),
+                "rollout_logprobs": roll,
+                "train_logprobs": np.minimum(roll + rng.normal(0.0, spread, n), 0.0),
+                "tokens": rng.integers(0, 30, n),
+                "step": i // 10,
+                "environment": "maths" if i % 2 else "code",
+                **more,
+            }
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(records([1, 2, 3, 4] * 10))
+
+
+@pytest.fixture(scope="module")
+def traces(rows):
+    return bounds.TraceSet.from_records(rows, horizon=64)
+
+
+# --- explain -----------------------------------------------------------------------------------------------
+
+
+def test_the_parts_of_every_split_sum_to_kl_seq(traces):
+    e = bounds.explain(traces)
+    assert set(e.splits) == {"position", "probability", "token", "length", "prompt", "step", "environment"}
+    for name, parts in e.splits.items():
+        assert sum(p.kl for p in parts) == pytest.approx(e.kl_seq.value, rel=1e-12), name
+        assert sum(p.share.value for p in parts) == pytest.approx(1.0, rel=1e-12), name
+        assert sum(p.tokens for p in parts) == pytest.approx(1.0, rel=1e-12), name
+    assert e.kl_seq.value == bounds.certify(traces).estimates["kl_seq"].value
+
+
+def test_parts_by_hand(rows, traces):
+    weight = {f"p{i}": 1.0 / (40 * size) for i, size in enumerate([1, 2, 3, 4] * 10)}
+    first, rare, code = 0.0, 0.0, 0.0
+    for row in rows:
+        kl = k3(np.asarray(row["train_logprobs"]) - row["rollout_logprobs"])
+        w = weight[row["prompt_id"]]
+        first += w * kl[0]
+        rare += w * kl[np.exp(row["rollout_logprobs"]) < 0.001].sum()
+        code += w * kl.sum() * (row["environment"] == "code")
+    e = bounds.explain(traces)
+    parts = {name: {p.label: p.kl for p in split} for name, split in e.splits.items()}
+    assert parts["position"]["0"] == pytest.approx(first, rel=1e-12)
+    assert parts["probability"]["0 to 0.001"] == pytest.approx(rare, rel=1e-12)
+    assert parts["environment"]["code"] == pytest.approx(code, rel=1e-12)
+    assert list(parts["step"]) == ["0", "1", "2", "3"]
+
+
+def test_parts_of_a_log_are_the_log(rows, traces):
+    pieces = [bounds.TraceSet.from_records(rows[a:b], horizon=64) for a, b in ((0, 17), (17, 60), (60, 100))]
+    assert bounds.explain(iter(pieces)).to_json() == bounds.explain(traces).to_json()
+
+
+def test_the_concentration_names_the_few_tokens():
+    """One token in a hundred carries nearly everything."""
+    d = np.full(100, 1e-4)
+    d[7] = 1.0
+    rows = [
+        {"prompt_id": f"p{i}", "rollout_logprobs": [-5.0] * 100, "train_logprobs": (d - 5.0).tolist()} for i in range(5)
+    ]
+    e = bounds.explain(bounds.TraceSet.from_records(rows, horizon=100))
+    assert e.half == e.most == 0.01
+    assert e.sentence().startswith("80% of kl_seq")
+    assert "1% of the tokens" in e.sentence()
+
+
+def test_the_concentration_is_never_better_than_the_truth(traces):
+    e = bounds.explain(traces)
+    size = np.bincount(traces.prompt)
+    weight = np.repeat(1.0 / size[traces.prompt], traces.lengths)
+    kl = k3(traces.log_ratio)
+    order = np.argsort(-kl)
+    mass = np.cumsum((weight * kl)[order])
+    for share, found in ((0.5, e.half), (0.8, e.most)):
+        least = (int(np.searchsorted(mass, share * mass[-1])) + 1) / kl.size
+        assert least <= found <= 1.15 * least + 0.05
+
+
+def test_exact_divergences_are_explained_where_logged():
+    e = bounds.explain(bounds.example_traces())
+    assert "exact" in e.how
+    assert "exact" in str(e)
+    assert e.kl_seq.value == bounds.certify(bounds.example_traces()).estimates["kl_seq"].value
+
+
+def test_identical_policies_have_nothing_to_explain():
+    rows = [{"prompt_id": "p", "rollout_logprobs": [-1.0, -2.0], "train_logprobs": [-1.0, -2.0]}] * 2
+    e = bounds.explain(bounds.TraceSet.from_records(rows, horizon=4))
+    assert e.splits == {}
+    assert e.sentence() == "kl_seq = 0: there is nothing to split."
+    json.loads(e.to_json())
+    assert str(e)
+
+
+# --- compare -----------------------------------------------------------------------------------------------
+
+
+def test_a_log_against_itself_differs_by_nothing(traces):
+    c = bounds.compare(traces, traces)
+    assert c.paired
+    assert all(i.value == i.low == i.high == 0.0 for i in c.difference.values())
+    assert c.sentence() == "No difference is clear at this confidence."
+
+
+def test_the_same_prompts_are_compared_prompt_by_prompt(traces):
+    other = bounds.TraceSet.from_records(list(records([4, 3, 2, 1] * 10, seed=1, spread=0.1)), horizon=64)
+    c = bounds.compare(traces, other)
+    assert c.paired
+    means = []
+    for t in (traces, other):
+        phi = np.add.reduceat(k3(t.log_ratio), t.starts[:-1])
+        by_prompt = np.bincount(t.prompt, weights=phi) / np.bincount(t.prompt)
+        means.append(dict(zip(t.prompt_ids, by_prompt, strict=True)))
+    differences = [means[1][p] - means[0][p] for p in means[0]]
+    low, high = stats.t.interval(0.95, 39, np.mean(differences), stats.sem(differences))
+    i = c.difference["kl_seq"]
+    assert (i.value, i.low, i.high) == pytest.approx((np.mean(differences), low, high))
+    assert i.standing is Standing.ESTIMATED
+    assert "kl_seq is higher in the second" in c.sentence()
+
+
+def test_other_prompts_are_compared_by_welch(traces):
+    rows = [{**r, "prompt_id": "q" + r["prompt_id"]} for r in records([2] * 25, seed=2)]
+    other = bounds.TraceSet.from_records(rows, horizon=64)
+    c = bounds.compare(traces, other)
+    assert not c.paired
+    length = [np.bincount(t.prompt, weights=t.lengths) / np.bincount(t.prompt) for t in (traces, other)]
+    expected = stats.ttest_ind(length[1], length[0], equal_var=False).confidence_interval(0.95)
+    i = c.difference["mean_length"]
+    assert (i.low, i.high) == pytest.approx((expected.low, expected.high))
+    json.loads(c.to_json())
+    assert list(c.to_frame().name) == list(c.difference)
+
+
+def test_one_prompt_has_no_interval_and_other_ranges_no_difference():
+    one = bounds.TraceSet.from_records(list(records([3])), horizon=64)
+    i = bounds.compare(one, one).difference["kl_seq"]
+    assert (i.low, i.high) == (-math.inf, math.inf)
+    other = bounds.TraceSet.from_records(list(records([3])), horizon=64, reward_range=(0.0, 2.0))
+    with pytest.raises(bounds.TraceError, match="rewards in"):
+        bounds.compare(one, other)
+
+
+# --- over time ---------------------------------------------------------------------------------------------
+
+
+def test_each_step_is_certified_by_itself(rows, traces):
+    run = bounds.over_time(traces, mask="seq_max_k2<=0.005", limit=0.05)
+    assert [s.name for s in run.steps] == ["0", "1", "2", "3"]
+    for k, s in enumerate(run.steps):
+        mine = bounds.TraceSet.from_records([r for r in rows if r["step"] == k], horizon=64)
+        c = bounds.certify(mine, mask="seq_max_k2<=0.005")
+        assert (s.responses, s.prompts) == (c.responses, c.prompts)
+        for name in ("kl_seq", "acceptance", "surrogate_gain"):
+            assert getattr(s, name).value == pytest.approx(c.estimates[name].value, rel=1e-12)
+            assert getattr(s, name).high == pytest.approx(c.estimates[name].high, rel=1e-12)
+        assert (s.improvement.low, s.improvement.high) == pytest.approx((c.improvement.low, c.improvement.high))
+
+
+def test_the_step_where_the_trust_region_was_lost_is_named():
+    calm, wild = list(records([2] * 20)), list(records([2] * 20, spread=0.4))
+    rows = [{**r, "step": 9} for r in calm] + [{**r, "step": 10} for r in wild] + [{**r, "step": 11} for r in calm]
+    run = bounds.over_time(bounds.TraceSet.from_records(rows, horizon=64), limit=0.5)
+    assert [s.name for s in run.steps] == ["9", "10", "11"]
+    assert run.lost == "10"
+    assert "stopped being certifiable at step 10" in run.sentence()
+    calm_run = bounds.over_time(bounds.TraceSet.from_records([{**r, "step": 1} for r in calm], horizon=64), limit=0.5)
+    assert calm_run.lost is None
+    json.loads(run.to_json())
+    assert len(run.to_frame()) == 3
+    assert str(run)
+
+
+def test_time_uniform_intervals_spend_the_error_over_steps(traces):
+    run = bounds.over_time(traces, time_uniform=True)
+    spent = [1.0 - s.kl_seq.confidence for s in run.steps]
+    assert spent == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 12, 0.05 / 20])
+    single = bounds.over_time(traces)
+    for a, b in zip(run.steps, single.steps, strict=True):
+        assert a.kl_seq.high > b.kl_seq.high
+        assert a.improvement.low <= b.improvement.low
+
+
+def test_a_log_without_steps_or_rewards(rows):
+    bare = [{k: v for k, v in r.items() if k not in ("step",)} for r in rows]
+    with pytest.raises(bounds.TraceError, match="names no steps"):
+        bounds.over_time(bounds.TraceSet.from_records(bare, horizon=64))
+    unrewarded = [{k: v for k, v in r.items() if k != "reward"} for r in rows]
+    run = bounds.over_time(bounds.TraceSet.from_records(unrewarded, horizon=64))
+    assert run.steps[0].improvement is None
+    assert "improvement" not in str(run)
