@@ -4,19 +4,79 @@ from __future__ import annotations
 
 import html
 import io
+import json
 import math
 import sys
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 #: Cells of one row, and whether the row is marked as the winner.
 Row = tuple[list[str], bool]
+#: Column titles, and rows.
+Cells = tuple[list[str], list[Row]]
+
+
+class Shown:
+    """A result that shows itself as text, HTML and JSON, from its heading, tables, sentence and notes."""
+
+    __slots__ = ()
+
+    def heading(self) -> str:
+        """A line above the tables, or nothing."""
+        return ""
+
+    def tables(self) -> list[Cells]:
+        """Tables for people."""
+        raise NotImplementedError
+
+    def sentence(self) -> str:
+        """The result in words."""
+        raise NotImplementedError
+
+    def notes(self) -> list[str]:
+        """Lines under the sentence."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """One JSON object; full precision."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(
+            *([Text(self.heading())] if self.heading() else []),
+            *(rich_table(*cells) for cells in self.tables()),
+            Text(self.sentence(), style="bold"),
+            *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self.notes()),
+        )
+
+    def __str__(self) -> str:
+        return plain(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.sentence()}>"
+
+    def to_html(self) -> str:
+        """An HTML fragment (what a notebook shows)."""
+        heading = html_lines([self.heading()], "span") if self.heading() else ""
+        tables = "".join(html_table(*cells) for cells in self.tables())
+        return heading + tables + html_lines([self.sentence()], "b") + html_lines(self.notes(), "small")
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
 
 
 def finite(x: float) -> float | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import unknown
-from bounds._show import Row, finite, html_lines, html_table, jsonable, plain, rich_table, shown
+from bounds._show import Cells, Row, Shown, finite, jsonable, shown
 from bounds.results.standing import Assumption, Standing, assumption_dicts
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BoundTable:
+class BoundTable(Shown):
     """Every rule evaluated on one profile.
 
     ``table["mixed_tv"]`` is one bound (KeyError with the reason if it was not evaluated); iterating gives all.
@@ -197,10 +195,6 @@ class BoundTable:
             "surrogate_cap": None if self.surrogate_cap is None else finite(self.surrogate_cap),
         }
 
-    def to_json(self) -> str:
-        """One JSON object; full precision."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
     def sentence(self) -> str:
         """The result in one sentence."""
         if self.best is None:
@@ -217,9 +211,7 @@ class BoundTable:
             lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
         return lines + withheld_lines(self.withheld)
 
-    def cells(
-        self, *, best: Bound | None = None, published: Bound | None = None, digits: int = 7
-    ) -> tuple[list[str], list[Row]]:
+    def cells(self, *, best: Bound | None = None, published: Bound | None = None, digits: int = 7) -> Cells:
         """Column titles, and for each bound its cells and whether it is the winner."""
         best, published = best or self.best, published or self.best_published
         rows: list[Row] = []
@@ -235,21 +227,9 @@ class BoundTable:
             rows.append(([b.name, shown(b.value, digits), b.family, b.standing.label, said, filled], b is best))
         return ["rule", "|Error| <=", "family", "standing", "", "filled in"], rows
 
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(
-            rich_table(*self.cells()),
-            Text(self.sentence(), style="bold"),
-            *(Text(line, style="dim") for line in self.notes()),
-        )
-
-    def __str__(self) -> str:
-        return plain(self)
-
-    def _repr_html_(self) -> str:
-        return html_table(*self.cells()) + html_lines([self.sentence()], "b") + html_lines(self.notes(), "small")
+    def tables(self) -> list[Cells]:
+        """The bounds, smallest first."""
+        return [self.cells()]
 
 
 def smallest(bounds: Iterable[Bound]) -> Bound | None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import unknown
-from bounds._show import Row, html_lines, html_table, plain, rich_table, shown
+from bounds._show import Cells, Row, Shown, shown
 from bounds.results.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
 from bounds.results.guarantee import HYPOTHESES, Guarantees
 from bounds.results.standing import Assumption, Interval, assumption_dicts
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class MaskReport:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Certificate:
+class Certificate(Shown):
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
 
     Attributes
@@ -109,9 +107,6 @@ class Certificate:
     reasons: Mapping[str, str]
     warnings: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
-
-    def __repr__(self) -> str:
-        return f"<Certificate of {self._heading()}: {self.sentence()}>"
 
     @property
     def best(self) -> Bound | None:
@@ -192,10 +187,6 @@ class Certificate:
             "assumptions": assumption_dicts(self.assumptions),
         }
 
-    def to_json(self) -> str:
-        """One JSON object; full precision."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
     def sentence(self) -> str:
         """What is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
         return f"{self.guarantees.sentence(self.prompts, self.estimates['kl_seq'])} {self._error_sentence()}"
@@ -211,13 +202,19 @@ class Certificate:
             text += f"; the published B* is {shown(self.best_published.value, 3)}{where}"
         return text + f". Standing: {self.best.standing.label}."
 
-    def _heading(self) -> str:
+    def heading(self) -> str:
+        """What was logged."""
         return (
             f"{self.responses} responses to {self.prompts} prompts, {self.tokens} policy tokens, horizon "
             f"{self.horizon} ({self.at_horizon:.1%} of the responses reach it)"
         )
 
-    def _estimate_cells(self) -> tuple[list[str], list[Row]]:
+    def tables(self) -> list[Cells]:
+        """Estimates, guarantees, bounds."""
+        guaranteed = [self._guarantee_cells()] if self.improvement else []
+        return [self._estimate_cells(), *guaranteed, self._bound_cells()]
+
+    def _estimate_cells(self) -> Cells:
         rows: list[Row] = []
         for name, i in self.estimates.items():
             if i is None:
@@ -228,18 +225,19 @@ class Certificate:
                 rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
         return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
 
-    def _guarantee_cells(self) -> tuple[list[str], list[Row]]:
+    def _guarantee_cells(self) -> Cells:
         rows: list[Row] = []
         for name, i in self.guarantees.intervals().items():
             value, low, high = i.texts()
             rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
         return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
 
-    def _bound_cells(self) -> tuple[list[str], list[Row]]:
+    def _bound_cells(self) -> Cells:
         both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
         return both.cells(best=self.best, published=self.best_published, digits=3)
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """What the numbers rest on, what was assumed, what is remarkable."""
         unit = "prompt" if self.prompts == 1 else "prompts"
         lines = [
             f"Estimated intervals are Student's t over {self.prompts} {unit}: asymptotic, no certificates. Measured "
@@ -253,33 +251,3 @@ class Certificate:
         lines += [f"Assumed: {a}" for a in self.assumptions]
         lines.append("theta is the policy that scored train_logprobs (in a trainer's log: before that step's update).")
         return lines + [f"Warning: {w}" for w in self.warnings]
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(
-            Text(self._heading()),
-            rich_table(*self._estimate_cells()),
-            *([rich_table(*self._guarantee_cells())] if self.improvement else []),
-            rich_table(*self._bound_cells()),
-            Text(self.sentence(), style="bold"),
-            *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self._notes()),
-        )
-
-    def __str__(self) -> str:
-        return plain(self)
-
-    def to_html(self) -> str:
-        """The certificate as an HTML fragment (what a notebook shows)."""
-        return (
-            html_lines([self._heading()], "span")
-            + html_table(*self._estimate_cells())
-            + (html_table(*self._guarantee_cells()) if self.improvement else "")
-            + html_table(*self._bound_cells())
-            + html_lines([self.sentence()], "b")
-            + html_lines(self._notes(), "small")
-        )
-
-    def _repr_html_(self) -> str:
-        return self.to_html()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Row, html_lines, html_table, plain, rich_table
+from bounds._show import Cells, Row, Shown
 from bounds.results.standing import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explanation:
+class Explanation(Shown):
     """kl_seq, which bounds the error, split in several ways; the parts of a split sum to it (chain rule).
 
     Attributes
@@ -56,7 +54,11 @@ class Explanation:
             f"half of it from {_percent(self.half)}."
         )
 
-    def _cells(self, name: str) -> tuple[list[str], list[Row]]:
+    def tables(self) -> list[Cells]:
+        """One for each split."""
+        return [self._cells(name) for name in self.splits]
+
+    def _cells(self, name: str) -> Cells:
         rows: list[Row] = []
         for part in self.splits[name]:
             value, low, high = (
@@ -92,40 +94,13 @@ class Explanation:
             },
         }
 
-    def to_json(self) -> str:
-        """One JSON object; full precision."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """What was added up."""
         return [f"Added up: {self.how}. Intervals are clustered by prompt and asymptotic."]
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(
-            *(rich_table(*self._cells(name)) for name in self.splits),
-            Text(self.sentence(), style="bold"),
-            *(Text(line, style="dim") for line in self._notes()),
-        )
-
-    def __str__(self) -> str:
-        return plain(self)
-
-    def __repr__(self) -> str:
-        return f"<Explanation: {self.sentence()}>"
-
-    def to_html(self) -> str:
-        """An HTML fragment (what a notebook shows)."""
-        tables = "".join(html_table(*self._cells(name)) for name in self.splits)
-        return tables + html_lines([self.sentence()], "b") + html_lines(self._notes(), "small")
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """Estimates of two logs and their difference, second minus first.
 
     Attributes
@@ -152,7 +127,8 @@ class Comparison:
             texts.append(f"{name} is {word} in the second ({self.difference[name].texts()[0]})")
         return f"{'; '.join(texts)}."
 
-    def _cells(self) -> tuple[list[str], list[Row]]:
+    def tables(self) -> list[Cells]:
+        """One row for each estimate."""
         rows: list[Row] = []
         for name, i in self.difference.items():
             value, low, high = i.texts()
@@ -160,7 +136,7 @@ class Comparison:
             both = [self.first[name].texts()[0], self.second[name].texts()[0]]
             rows.append(([name, value, f"{low} to {high}", *both], clear))
         level = f"{100 * next(iter(self.difference.values())).confidence:.6g}% interval"
-        return ["estimate", "second - first", level, "first", "second"], rows
+        return [(["estimate", "second - first", level, "first", "second"], rows)]
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each estimate."""
@@ -184,33 +160,10 @@ class Comparison:
             },
         }  # fmt: skip
 
-    def to_json(self) -> str:
-        """One JSON object; full precision."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """How the differences were taken."""
         how = "prompt by prompt" if self.paired else "of two independent sets of prompts"
         return [f"Differences {how}; intervals are clustered by prompt and asymptotic."]
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
-
-        lines = [Text(self.sentence(), style="bold"), *(Text(line, style="dim") for line in self._notes())]
-        return Group(rich_table(*self._cells()), *lines)
-
-    def __str__(self) -> str:
-        return plain(self)
-
-    def __repr__(self) -> str:
-        return f"<Comparison: {self.sentence()}>"
-
-    def to_html(self) -> str:
-        """An HTML fragment (what a notebook shows)."""
-        return html_table(*self._cells()) + html_lines([self.sentence()], "b") + html_lines(self._notes(), "small")
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
 
 
 def _percent(share: float) -> str:

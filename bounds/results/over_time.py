@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Row, html_lines, html_table, plain, rich_table, shown
+from bounds._show import Cells, Row, Shown, shown
 from bounds.results.standing import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RunOverTime:
+class RunOverTime(Shown):
     """Steps in order, and the trust region that was to hold.
 
     Attributes
@@ -67,13 +64,14 @@ class RunOverTime:
             return f"{at} at every one of {len(self.steps)} steps."
         return f"{at} stopped being certifiable at step {self.lost}."
 
-    def _cells(self) -> tuple[list[str], list[Row]]:
+    def tables(self) -> list[Cells]:
+        """One row for each step."""
         names = [n for n in self.steps[0].intervals() if any(s.intervals()[n] is not None for s in self.steps)]
         rows: list[Row] = [
             ([s.name, str(s.prompts), *map(_cell, (s.intervals()[n] for n in names))], s.name == self.lost)
             for s in self.steps
         ]
-        return ["step", "prompts", *names], rows
+        return [(["step", "prompts", *names], rows)]
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each step: value, low and high of each estimate."""
@@ -106,35 +104,13 @@ class RunOverTime:
             ],
         }
 
-    def to_json(self) -> str:
-        """One JSON object; full precision."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    def _notes(self) -> Iterable[str]:
+    def notes(self) -> list[str]:
+        """Whether one may look after every step."""
         if self.time_uniform:
-            yield "All intervals hold at once (step k spends 1/(k (k+1)) of the error): one may look after every step."
-        else:
-            yield "Each interval holds by itself; to look after every step, ask for time-uniform ones."
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
-
-        lines = [Text(self.sentence(), style="bold"), *(Text(line, style="dim") for line in self._notes())]
-        return Group(rich_table(*self._cells()), *lines)
-
-    def __str__(self) -> str:
-        return plain(self)
-
-    def __repr__(self) -> str:
-        return f"<RunOverTime: {self.sentence()}>"
-
-    def to_html(self) -> str:
-        """An HTML fragment (what a notebook shows)."""
-        return html_table(*self._cells()) + html_lines([self.sentence()], "b") + html_lines(self._notes(), "small")
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
+            return [
+                "All intervals hold at once (step k spends 1/(k (k+1)) of the error): one may look after every step."
+            ]
+        return ["Each interval holds by itself; to look after every step, ask for time-uniform ones."]
 
 
 def _cell(i: Interval | None) -> str:
