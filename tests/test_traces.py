@@ -96,7 +96,7 @@ def test_files_are_read_and_their_errors_name_the_file(tmp_path, kind):
         ),
         ("not json", "no known format"),
         ("", "the file is empty"),
-        ("[]", "this is a JSON array"),
+        ("[]", "this is an empty JSON array"),
         ("\x80", "no known format"),
         ('{"x": ' + "[" * 100_000, ":1: row 0: "),
         ("{}\n", ":1: row 0: rollout_logprobs is missing"),
@@ -470,7 +470,7 @@ def test_a_file_given_twice_and_folders(tmp_path):
         bounds.read_traces([jsonl, tmp_path / "*.jsonl"])
     assert len(bounds.read_traces(tmp_path, horizon=4)) == 2
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"no .jsonl or .parquet file in this folder"):
+    with pytest.raises(FileNotFoundError, match="no log among the 0 files in this folder"):
         bounds.read_traces(tmp_path / "empty")
     assert parquet.exists()
 

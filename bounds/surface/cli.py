@@ -11,9 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from bounds import __version__
-from bounds._checks import parse_number
+from bounds._checks import parse_number, unknown
 from bounds._show import plain, rich_table, round_toward_zero
 from bounds.results import Certificate
+from bounds.surface.reading import add_reading_options, reading_from
+from bounds.surface.reading import number as _number
+from bounds.surface.reading import whole as _whole
 from bounds.theory.fields import FIELDS, is_array
 
 _PAPER = "trm-bounds bstar --T 4096 --delta 1e-4 --epsilon 5e-3 --kl-seq 0.01 --tv-seq 0.05"
@@ -56,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bstar(commands)
     _add_largest(commands)
     _add_certify(commands)
+    _add_formats(commands)
     _add_figures(commands)
     _add_verify(commands)
     return parser
@@ -175,9 +179,7 @@ def _add_certify(commands: Any) -> None:
         "estimates and bounds from logged responses (without PATH: the embedded example)",
         "trm-bounds certify run/*.jsonl --horizon 4096 --mask 'seq_max_k2<=0.05' --require 'b_star_upper<=0.2'",
     )
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="JSONL or Parquet files of one run, or globs")
-    parser.add_argument("--format", default="auto", metavar="F", help="auto, or canonical")
-    parser.add_argument("--horizon", type=_whole, metavar="T", help="the generation cap, in policy tokens")
+    add_reading_options(parser)
     parser.add_argument("--confidence", type=_number, default=0.95, metavar="C", help="default: 0.95")
     parser.add_argument("--mask", metavar="M", help="a sequence mask, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001'")
     parser.add_argument(
@@ -194,39 +196,15 @@ def _add_certify(commands: Any) -> None:
         metavar="QUANTITY<=VALUE",
         help="exit 1 unless it holds; an estimate counts with the far end of its interval (may be repeated)",
     )
-    parser.add_argument(
-        "--reward-range",
-        nargs=2,
-        type=_number,
-        default=(0.0, 1.0),
-        metavar=("LOW", "HIGH"),
-        help="default: 0 1",
-    )
-    parser.add_argument(
-        "--logprob-dtype",
-        default="float32",
-        metavar="D",
-        help="float32, float16 or bfloat16: how positive a log-prob may be",
-    )
-    parser.add_argument(
-        "--drop-missing", action="store_true", help="leave responses with missing values out, and say so"
-    )
     parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
 
 
 def _certify(arguments: argparse.Namespace) -> int:
     from bounds.evidence.certify import certify
-    from bounds.evidence.readers import example_path, read_traces
+    from bounds.evidence.readers import read_traces
 
     requirements = [_requirement(text) for text in arguments.require]
-    traces = read_traces(
-        arguments.paths or example_path(),
-        format=arguments.format,
-        horizon=arguments.horizon,
-        reward_range=tuple(arguments.reward_range),
-        logprob_dtype=arguments.logprob_dtype,
-        on_missing="drop" if arguments.drop_missing else "error",
-    )
+    traces = read_traces(**reading_from(arguments))
     assume = dict(_assumption(text) for text in arguments.assume)
     result = certify(traces, confidence=arguments.confidence, mask=arguments.mask, assume=assume)
     unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
@@ -267,6 +245,44 @@ def _unmet(result: Certificate, name: str, sign: str, limit: float) -> str:
     end = "" if name.startswith("b_star") else "its upper limit " if sign == "<=" else "its lower limit "
     what = "nothing that is more than optimistic" if found is None else f"{end}{found:.6g}"
     return f"{name}{sign}{limit:g}, found {what}"
+
+
+# --- formats -----------------------------------------------------------------------------------------------
+
+
+def _add_formats(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "formats",
+        _formats,
+        "the logs that are read, and how a trainer comes to write them",
+        "trm-bounds formats --recipe verl",
+    )
+    parser.add_argument("--recipe", metavar="TRAINER", help="print the lines that export from verl, skyrl or trl")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _formats(arguments: argparse.Namespace) -> int:
+    from bounds.evidence.readers.recipes import RECIPES
+    from bounds.evidence.readers.registry import FORMATS
+
+    if arguments.recipe is not None:
+        if arguments.recipe.lower() not in RECIPES:
+            raise ValueError(unknown("recipe", arguments.recipe, RECIPES))
+        print(RECIPES[arguments.recipe.lower()], end="")
+        return 0
+    if arguments.json:
+        fields = ("name", "title", "trainer", "file", "keys", "advice")
+        rows = [{n: getattr(f, n) for n in fields} | {"read": f.records is not None} for f in FORMATS.values()]
+        print(json.dumps({"formats": rows, "recipes": list(RECIPES)}))
+        return 0
+    for reads in (True, False):
+        chosen = [f for f in FORMATS.values() if (f.records is not None) == reads]
+        last = "its log-probs and mask" if reads else "what would help"
+        cells = [([f.name, f.trainer, f.file, f.keys if reads else f.advice], False) for f in chosen]
+        _show(rich_table(["format" if reads else "recognised, not read", "trainer", "file", last], cells))
+    print(f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints the lines that export it")
+    return 0
 
 
 # --- figures, verify ---------------------------------------------------------------------------------------
@@ -344,15 +360,3 @@ def _show(renderable: object) -> None:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _number(text: str) -> float:
-    try:
-        return parse_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _whole(text: str) -> float:
-    """A whole number beyond 2^53 must not be rounded before it is checked."""
-    return int(text) if text.isascii() and text.isdigit() else _number(text)

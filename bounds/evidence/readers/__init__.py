@@ -2,69 +2,93 @@
 
 from __future__ import annotations
 
-import glob
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from bounds._checks import unknown
-from bounds.evidence.readers import canonical
-from bounds.evidence.response import Reading, Response, TraceError
+from bounds.evidence.readers.format import Format, Records
+from bounds.evidence.readers.log import Log
+from bounds.evidence.readers.registry import FORMATS
+from bounds.evidence.response import Reading, Response
 from bounds.evidence.traces import TraceSet
 
-#: Format name -> module with ``recognises(path)``, ``records(path)`` and ``horizon(path)``.
-FORMATS = {"canonical": canonical}
+__all__ = ["FORMATS", "Format", "Log", "example_path", "example_traces", "read_records", "read_traces"]
+
+_Paths = str | Path | Iterable[str | Path]
 
 
 def read_traces(
-    paths: str | Path | Iterable[str | Path],
+    paths: _Paths,
     *,
     format: str = "auto",  # the public name
     horizon: int | None = None,
+    train: _Paths | None = None,
+    group_size: int | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     logprob_dtype: str = "float32",
     on_missing: str = "error",
 ) -> TraceSet:
-    """Read logged responses from files, detecting the format from their content.
+    """Read logged responses from files of any trainer, detecting the format from their content.
 
     Parameters
     ----------
     paths : path, folder, glob, or several
-        Files of one run: JSONL or Parquet with the canonical names.
+        Files of one run, plain, gzip or zstd. Folders are searched through.
     format : str
-        "auto", or the name of a format.
+        "auto", or the name of a format (``trm-bounds formats`` lists them).
     horizon : int, optional
         Generation cap in policy tokens; else what the file says, else the longest response (noted).
+    train : path, folder, glob, or several, optional
+        Where ``paths`` hold the rollout policy's log-probs only: the files in which the trained weights score
+        the same tokens. Joined by ``row_id`` (``custom_id`` of batch output), else by order; token ids
+        must be equal where both have them.
+    group_size : int, optional
+        Every so many rows of a file answer one prompt. Without it, rows of one ``prompt_id`` or of the same
+        prompt tokens do.
     reward_range, logprob_dtype, on_missing
         As in :meth:`TraceSet.from_records`.
 
     Raises
     ------
     TraceError
-        Naming file, row, field and position.
+        Naming file, row, field and position; for a file that is no log, saying what would help.
     FileNotFoundError
         If a path or glob matches nothing.
+    ValueError
+        For an unknown format, with the likely meant one.
+
+    Examples
+    --------
+    >>> read_traces(example_path(), horizon=256)
+    TraceSet(96 responses, 24 prompts, 13961 tokens, horizon 256)
     """
-    files = [f for p in ([paths] if isinstance(paths, str | Path) else paths) for f in _expand(p)]
-    twice = [f for f, n in Counter(f.resolve() for f in files).items() if n > 1]
-    if twice:
-        raise TraceError(f"{twice[0]}: given more than once, which would count its responses twice")
     reading = Reading(reward_range, logprob_dtype, on_missing)
-    readers = [_reader(f, format) for f in files]
-    if horizon is None:
-        said = {h for r, f in zip(readers, files, strict=True) if (h := r.horizon(f)) is not None}
-        if len(said) > 1:
-            raise TraceError(f"the files name different horizons ({', '.join(map(str, sorted(said)))}): give one")
-        horizon = next(iter(said), None)
+    log = Log.open(paths, format=format, train=train, group_size=group_size)
+    notes: list[str] = []
+    responses = (Response.from_record(record, where, reading) for where, record in log.records(notes))
+    traces = TraceSet.from_responses(responses, horizon=log.horizon if horizon is None else horizon, reading=reading)
+    return replace(traces, notes=(*notes, *traces.notes))
 
-    def responses() -> Iterator[Response]:
-        for reader, file in zip(readers, files, strict=True):
-            for where, record in reader.records(file):
-                yield Response.from_record(record, where, reading)
 
-    return TraceSet.from_responses(responses(), horizon=horizon, reading=reading)
+def read_records(
+    paths: _Paths,
+    *,
+    format: str = "auto",
+    train: _Paths | None = None,
+    group_size: int | None = None,
+) -> Records:
+    """Each record of files, in the canonical names, and where it stands; one at a time.
+
+    Parameters and errors are those of :func:`read_traces`; records are not checked.
+
+    Examples
+    --------
+    >>> where, record = next(read_records(example_path()))
+    >>> record["prompt_id"], record["rollout_logprobs"].size
+    ('p0', 71)
+    """
+    return Log.open(paths, format=format, train=train, group_size=group_size).records([])
 
 
 def example_path() -> Path:
@@ -75,45 +99,3 @@ def example_path() -> Path:
 def example_traces() -> TraceSet:
     """The example log inside the package, read."""
     return read_traces(example_path())
-
-
-def _expand(path: str | Path) -> list[Path]:
-    """The files that a path, a folder or a glob names."""
-    if Path(path).is_dir():
-        found = sorted(p for p in Path(path).iterdir() if p.suffix in (".jsonl", ".parquet"))
-        if not found:
-            raise FileNotFoundError(f"{path}: no .jsonl or .parquet file in this folder")
-        return found
-    if Path(path).is_file():
-        return [Path(path)]
-    found = sorted(Path(p) for p in glob.glob(str(path)) if Path(p).is_file())
-    if not found:
-        raise FileNotFoundError(f"{path}: no such file (a glob such as 'run/*.jsonl' is allowed)")
-    return found
-
-
-def _reader(path: Path, name: str) -> Any:
-    if name != "auto":
-        if name not in FORMATS:
-            raise ValueError(unknown("format", name, ("auto", *FORMATS)))
-        return FORMATS[name]
-    for reader in FORMATS.values():
-        if reader.recognises(path):
-            return reader
-    raise TraceError(f"{path}: {_what_it_is(path)}; a log is JSONL (one JSON object a line) or Parquet")
-
-
-def _what_it_is(path: Path) -> str:
-    with path.open("rb") as file:
-        head = file.read(64)
-    kinds = {
-        b"\x1f\x8b": "this is gzip, which is not read yet: decompress it",
-        b"\x28\xb5\x2f\xfd": "this is zstd, which is not read yet: decompress it",
-        b"[": "this is a JSON array",
-        b"\xff\xfe": "this is UTF-16 text",
-        b"PK": "this is a zip archive",
-        b"\x80": "this is a pickle, which is never opened",
-    }
-    if not head.strip():
-        return "the file is empty"
-    return next((what for magic, what in kinds.items() if head.lstrip().startswith(magic)), "no known format")

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import codecs
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from bounds.evidence.readers.format import Format, Head, Records, Wanted
+from bounds.evidence.readers.source import decode, documents, look
 from bounds.evidence.response import RECORD_FIELDS, TraceError
 
 if TYPE_CHECKING:
     from bounds.evidence.traces import TraceSet
 
 _HORIZON_KEY = b"trm_bounds.horizon"
-_PARQUET = b"PAR1"
+_FIELDS = (*RECORD_FIELDS, "row_id")
+_BATCH_BYTES = 2**26
 
 
-def recognises(path: Path) -> bool:
-    """Whether a file is Parquet, or its first line is a JSON object."""
-    with path.open("rb") as file:
-        head = file.read(64)
-    return head.startswith(_PARQUET) or head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
+def _recognises(head: Head) -> bool:
+    """Log-probs of either policy under the canonical name, in JSON or Parquet."""
+    return head.container in ("json", "parquet") and not head.keys.isdisjoint({"rollout_logprobs", "train_logprobs"})
 
 
-def horizon(path: Path) -> int | None:
+def _horizon(path: Path) -> int | None:
     """The horizon that a Parquet file written by this project carries."""
-    if not _is_parquet(path):
+    if look(path).container != "parquet":
         return None
     said = (_open_parquet(path).schema_arrow.metadata or {}).get(_HORIZON_KEY)
     if said is not None and not said.isdigit():
@@ -34,9 +37,20 @@ def horizon(path: Path) -> int | None:
     return None if said is None else int(said)
 
 
-def records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Where each record stands, and the record; rows count from 0, lines of a file from 1."""
-    return _parquet_records(path) if _is_parquet(path) else _jsonl_records(path)
+def _records(path: Path, wanted: Wanted) -> Records:
+    return _parquet_records(path) if look(path).container == "parquet" else _json_records(path)
+
+
+CANONICAL = Format(
+    name="canonical",
+    title="trm-bounds' own form",
+    trainer="any",
+    file="JSONL, or Parquet with list columns; what the export recipes write",
+    keys="rollout_logprobs, train_logprobs; optional mask, reward, prompt_id, kl, tv, chi2, old_logprobs, row_id",
+    recognises=_recognises,
+    records=_records,
+    horizon=_horizon,
+)
 
 
 def write_parquet(traces: TraceSet, path: Path, dtype: str) -> None:
@@ -66,42 +80,16 @@ def write_parquet(traces: TraceSet, path: Path, dtype: str) -> None:
     )
 
 
-def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == _PARQUET
-
-
-def _jsonl_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_records(path: Path) -> Records:
     import msgspec
 
     decoder = msgspec.json.Decoder(_record_type())
-    with path.open("rb") as file:
-        row = 0
-        for line, text in enumerate(file, start=1):
-            body = text.removeprefix(codecs.BOM_UTF8)
-            if not body.strip():
-                continue
-            where = f"{path}:{line}: row {row}"
-            try:
-                record = msgspec.structs.asdict(_decode(decoder, body))
-                if row == 0 or record["rollout_logprobs"] is None or record["train_logprobs"] is None:
-                    record |= _other_keys(body, record)  # so that names which are not read can be pointed out
-            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                raise TraceError(f"{where}: {error}") from None
-            yield where, record
-            row += 1
-
-
-def _decode(decoder: Any, text: bytes) -> Any:
-    import msgspec
-
-    try:
-        return decoder.decode(text)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        # Python's json writes NaN and Infinity, which are not JSON; they are judged under the mask
-        return msgspec.convert(json.loads(text), decoder.type)
+    for row, (place, text) in enumerate(documents(path)):
+        where = f"{place}: row {row}"
+        record = msgspec.structs.asdict(decode(decoder, text, where))
+        if row == 0 or record["rollout_logprobs"] is None or record["train_logprobs"] is None:
+            record |= _other_keys(text, record)  # so that names which are not read can be pointed out
+        yield where, record
 
 
 def _other_keys(text: bytes, known: Mapping[str, Any]) -> dict[str, object]:
@@ -120,6 +108,7 @@ def _record_type() -> Any:
         ("step", int | None, None),
         ("weight_version", str | int | None, None),
         ("tokens", list[int] | None, None),
+        ("row_id", str | int | None, None),
     ]
     fields += [(n, numbers, None) for n in RECORD_FIELDS if n not in {f[0] for f in fields}]
     return msgspec.defstruct("CanonicalRecord", fields)
@@ -135,29 +124,44 @@ def _open_parquet(path: Path) -> Any:
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
 
 
-def _parquet_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parquet_records(path: Path) -> Records:
     import pyarrow as pa
 
     file = _open_parquet(path)
     present = file.schema_arrow.names
-    names = [n for n in present if n in RECORD_FIELDS]
+    names = [n for n in present if n in _FIELDS]
     if len(set(present)) < len(present):
         raise TraceError(f"{path}: a column stands in it twice ({', '.join(present)})")
-    others = dict.fromkeys((n for n in present if n not in RECORD_FIELDS), ...)
+    others = dict.fromkeys((n for n in present if n not in _FIELDS), ...)
     row = 0
     try:
-        for batch in file.iter_batches(columns=names):
-            for i in range(batch.num_rows):
-                yield f"{path}: row {row}", {**{n: _cell(batch.column(n)[i]) for n in names}, **others}
+        for batch in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
+            columns = [_cells(batch.column(n)) for n in names]
+            for cells in zip(*columns, strict=True) if names else [()] * batch.num_rows:
+                yield f"{path}: row {row}", {**dict(zip(names, cells, strict=True)), **others}
                 row += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: damaged after row {row}: {error}") from None
 
 
-def _cell(cell: Any) -> Any:
-    """One value, or the numbers of a list (null becomes NaN)."""
+def _batch_rows(metadata: Any) -> int:
+    """Rows of one batch, so that a batch stays small however long the responses are."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    size = sum(max(g.total_byte_size, 0) for g in groups) // max(metadata.num_rows, 1)
+    return int(np.clip(_BATCH_BYTES // max(size, 1), 1, 2**16))
+
+
+def _cells(column: Any) -> list[Any]:
+    """One value a row, or the numbers of a list (null becomes NaN), cut out of the column's one array."""
     import pyarrow as pa
 
-    if isinstance(cell, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
-        return None if cell.values is None else cell.values.to_numpy(zero_copy_only=False)
-    return cell.as_py()
+    if isinstance(column, pa.FixedSizeListArray):
+        column = column.cast(pa.list_(column.type.value_type))
+    if not isinstance(column, pa.ListArray | pa.LargeListArray):
+        return list(column.to_pylist())
+    offsets = column.offsets.to_numpy()
+    values = column.values.to_numpy(zero_copy_only=False)
+    rows: list[Any] = [values[a:b] for a, b in pairwise(offsets)]
+    for i in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
+        rows[i] = None
+    return rows

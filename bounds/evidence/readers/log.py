@@ -1,0 +1,142 @@
+"""A log on disk: its files, and a stream of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bounds._checks import integer
+from bounds.evidence.readers.find import LogFile, find
+from bounds.evidence.readers.format import Records, Wanted
+from bounds.evidence.readers.join import join
+from bounds.evidence.readers.repeats import Repeats
+from bounds.evidence.response import TraceError
+
+_MAX_STEPS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Files of one run, found and recognised; open it with :meth:`open`, read it with :meth:`records`."""
+
+    files: tuple[LogFile, ...]
+    scored: tuple[LogFile, ...] = ()  # the other half, where the log is in two
+    group_size: int | None = None
+    found: tuple[str, ...] = ()  # what was left out when the files were looked for
+
+    @classmethod
+    def open(
+        cls,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        format: str = "auto",
+        train: str | Path | Iterable[str | Path] | None = None,
+        group_size: int | None = None,
+    ) -> Log:
+        """Find the files; parameters and errors are those of :func:`bounds.read_traces`."""
+        if group_size is not None:
+            group_size = integer("group_size", group_size, 1, 2**31)
+        files, found = find(paths, format)
+        scored, left_out = ((), ()) if train is None else find(train)
+        return cls(files, scored, group_size, (*found, *left_out))
+
+    @property
+    def horizon(self) -> int | None:
+        """The generation cap that the files carry, if they do.
+
+        Raises
+        ------
+        TraceError
+            If they carry different ones.
+        """
+        said = {h for f in self.files if (h := f.format.horizon(f.path)) is not None}
+        if len(said) > 1:
+            raise TraceError(f"the files name different horizons ({', '.join(map(str, sorted(said)))}): give one")
+        return next(iter(said), None)
+
+    def records(self, notes: list[str]) -> Records:
+        """Each record and where it stands; what is remarkable is added to ``notes`` by the end.
+
+        Memory does not grow with the log, but for the disorder between two halves (:func:`join`).
+
+        Raises
+        ------
+        TraceError
+            Naming file and row.
+        """
+        notes += self.found
+        repeats, steps = Repeats(), _Steps()
+        rows = self._rows(repeats, steps)
+        if self.scored:
+            rows = join(rows, self._scored_rows(), notes)
+        for where, record in rows:
+            _refuse_half(where, record)
+            yield where, record
+        notes += filter(None, (repeats.remark(), steps.remark()))
+
+    def _rows(self, repeats: Repeats, steps: _Steps) -> Records:
+        """Rows of all files, with what their place says: the step, and which rows answer one prompt."""
+        wanted = Wanted(prompts=self.group_size is None)
+        for file in self.files:
+            repeats.begin(file.path)
+            rows = file.records(wanted)
+            for where, record in rows if self.group_size is None else _grouped(rows, file.path, self.group_size):
+                if record.get("step") is None:
+                    record = {**record, "step": file.step}
+                steps.see(record["step"])
+                repeats.see(where, record)
+                yield where, record
+            repeats.end()
+
+    def _scored_rows(self) -> Records:
+        for file in self.scored:
+            yield from file.records(Wanted(scored=True, prompts=False))
+
+
+class _Steps:
+    """Which training steps are read together."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def see(self, step: object) -> None:
+        if isinstance(step, int) and len(self._seen) < _MAX_STEPS:
+            self._seen.add(step)
+
+    def remark(self) -> str:
+        if len(self._seen) < 2:
+            return ""
+        return (
+            f"responses of {len(self._seen)} steps ({min(self._seen)} to {max(self._seen)}) are read together: each "
+            "has policies of its own, and what is said is about their mixture"
+        )
+
+
+def _grouped(rows: Records, path: Path, size: int) -> Records:
+    """Every ``size`` rows of a file answer one prompt; what the rows say of prompts must agree."""
+    said: object = None
+    row = -1
+    for row, (where, record) in enumerate(rows):
+        own = record.get("prompt_id") if record.get("prompt_id") is not None else record.get("prompt_tokens")
+        if row % size == 0:
+            said = own
+        elif not np.array_equal(np.asarray(own), np.asarray(said)):
+            raise TraceError(f"{where}: group_size={size} puts it with rows of another prompt")
+        yield where, {**record, "prompt_id": f"{path}: group {row // size}"}
+    if (row + 1) % size:
+        raise TraceError(f"{path}: {row + 1} rows, which is no multiple of group_size={size}")
+
+
+def _refuse_half(where: str, record: Mapping[str, Any]) -> None:
+    """One policy's log-probs alone, where no misnamed field can be the other's."""
+    if record.get("train_logprobs") is not None or record.get("rollout_logprobs") is None:
+        return
+    if all(value is not ... for value in record.values()):
+        raise TraceError(
+            f"{where}: the rollout policy's log-probs only: give the file in which the trained weights score the same "
+            "tokens with train=, --train"
+        )

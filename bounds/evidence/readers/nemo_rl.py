@@ -1,0 +1,86 @@
+"""NeMo-RL: ``train_data_step{N}.jsonl``, one line a response, each field wrapped in a list of length 1.
+
+Lines can be 30 MB, most of it ``content``, which is skipped and not built.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from bounds._checks import FloatArray
+from bounds.evidence.readers.format import Format, Head, Records, Wanted
+from bounds.evidence.readers.source import numbers, typed
+from bounds.evidence.readers.whole_sequence import prompt_key, without_first
+from bounds.evidence.response import TraceError
+
+_Floats = list[float | list[float | None] | None] | None
+_Mask = list[float | bool | list[float | bool]] | None
+_Scalar = float | bool | list[float | bool | None] | None
+
+
+class _Row(msgspec.Struct):
+    generation_logprobs: _Floats = None
+    prev_logprobs: _Floats = None
+    token_loss_mask: _Mask = None
+    sample_loss_mask: _Scalar = None
+    rewards: _Scalar = None
+    filtered_rewards: _Scalar = None  # with dynamic sampling the rewards of these rows; `rewards` is of all drawn
+
+
+class _RowWithPrompt(_Row):
+    token_ids: list[int | list[int]] | None = None
+
+
+def _recognises(head: Head) -> bool:
+    return head.container == "json" and {"generation_logprobs", "prev_logprobs"} <= head.keys
+
+
+def _records(path: Path, wanted: Wanted) -> Records:
+    decoder = msgspec.json.Decoder(_RowWithPrompt if wanted.prompts else _Row)
+    for row, (place, line) in enumerate(typed(path, decoder)):
+        where = f"{place}: row {row}"
+        mask = numbers(line.token_loss_mask, "token_loss_mask", where)
+        rewards = line.rewards if line.filtered_rewards is None else line.filtered_rewards
+        yield (
+            where,
+            {
+                "prompt_id": prompt_key(_tokens(line, where), mask, where),
+                "reward": _scalar(rewards, "rewards", where),
+                "rollout_logprobs": without_first(numbers(line.generation_logprobs, "generation_logprobs", where)),
+                "train_logprobs": without_first(numbers(line.prev_logprobs, "prev_logprobs", where)),
+                "mask": mask * _sample_mask(line.sample_loss_mask, where),
+            },
+        )
+
+
+def _tokens(line: _Row, where: str) -> FloatArray | None:
+    tokens = line.token_ids if isinstance(line, _RowWithPrompt) else None
+    return None if tokens is None else numbers(tokens, "token_ids", where)
+
+
+def _sample_mask(value: _Scalar, where: str) -> float:
+    kept = _scalar(value, "sample_loss_mask", where)
+    return 1.0 if kept is None else kept
+
+
+def _scalar(value: _Scalar, name: str, where: str) -> float | None:
+    if value is None:
+        return None
+    values = numbers(value if isinstance(value, list) else [value], name, where)
+    if values.shape != (1,) or np.isnan(values[0]):
+        raise TraceError(f"{where}: {name} must be one number, got {value!r:.60}")
+    return float(values[0])
+
+
+NEMO_RL = Format(
+    name="nemo-rl",
+    title="NeMo-RL training data",
+    trainer="NeMo-RL",
+    file="train_data_step{N}.jsonl, written by default",
+    keys="generation_logprobs, prev_logprobs, token_loss_mask x sample_loss_mask, rewards",
+    recognises=_recognises,
+    records=_records,
+)

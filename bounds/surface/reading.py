@@ -1,0 +1,60 @@
+"""Options of every command that reads a log, declared once."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from bounds._checks import parse_number
+
+#: Formats that are read; said here again, so that no command imports the readers to print its help.
+READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """PATH and what :func:`bounds.read_traces` can be told about it."""
+    add = parser.add_argument
+    add("paths", nargs="*", metavar="PATH", help="files of one run (.gz and .zst too), folders or globs")
+    add("--format", default="auto", metavar="F", help="auto (by content), or one of: " + ", ".join(READABLE))
+    add("--horizon", type=whole, metavar="T", help="the generation cap, in policy tokens")
+    add("--train", nargs="+", metavar="PATH", help="the half that the trained weights scored, if PATH has the other")
+    add("--group-size", type=whole, metavar="N", help="every N rows of a file answer one prompt")
+    add("--reward-range", nargs=2, type=number, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1")
+    add(
+        "--logprob-dtype",
+        default="float32",
+        metavar="D",
+        help="float32, float16 or bfloat16: how positive a log-prob may be",
+    )
+    add("--drop-missing", action="store_true", help="leave responses with missing values out, and say so")
+
+
+def reading_from(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Keyword arguments of :func:`bounds.read_traces`; without PATH, those of the example inside the package."""
+    from bounds.evidence.readers import example_path
+
+    if arguments.train is not None and not arguments.paths:
+        raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
+    return {
+        "paths": arguments.paths or example_path(),
+        "format": arguments.format,
+        "horizon": arguments.horizon,
+        "train": arguments.train,
+        "group_size": arguments.group_size,
+        "reward_range": tuple(arguments.reward_range),
+        "logprob_dtype": arguments.logprob_dtype,
+        "on_missing": "drop" if arguments.drop_missing else "error",
+    }
+
+
+def number(text: str) -> float:
+    """A number, as an argument."""
+    try:
+        return parse_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def whole(text: str) -> float:
+    """A whole number, as an argument; beyond 2^53 it must not be rounded before it is checked."""
+    return int(text) if text.isascii() and text.isdigit() else number(text)
