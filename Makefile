@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint figures bench attack clean
+.PHONY: demo test test-extras fuzz lint figures bench attack clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -11,6 +11,12 @@ demo: $(VENV)/.core
 test: lint
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/python -m pytest -n 2 --nbmake --nbmake-timeout=300 notebooks
+
+test-extras: $(VENV)/.extras
+	$(BIN)/python -m pytest -n 2 tests/extras
+
+fuzz: $(VENV)/.extras
+	$(BIN)/python tests/fuzz_readers.py 10000
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -41,3 +47,9 @@ $(VENV)/.core: pyproject.toml $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.core
+
+# torch is pinned, so that every machine tests the same release
+$(VENV)/.extras: pyproject.toml $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[dev,torch]'
+	touch $@

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
-from bounds.evidence.readers.source import decode, documents, look
+from bounds.evidence.readers.source import decode, documents, field_names, look
 from bounds.evidence.response import RECORD_FIELDS, TraceError
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def _json_records(path: Path) -> Records:
 
 
 def _other_keys(text: bytes, known: Mapping[str, Any]) -> dict[str, object]:
-    return {key: ... for key in json.loads(text) if key not in known}
+    return {key: ... for key in field_names(text) if key not in known}
 
 
 def _record_type() -> Any:
@@ -120,7 +119,7 @@ def _open_parquet(path: Path) -> Any:
 
     try:
         return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
 
 

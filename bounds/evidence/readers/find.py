@@ -55,7 +55,7 @@ def find(paths: str | Path | Iterable[str | Path], name: str = "auto") -> tuple[
     notes: list[str] = []
     for path in [paths] if isinstance(paths, str | Path) else paths:
         if Path(path).is_dir():
-            files += _in_folder(Path(path), format, notes)
+            files += _finished(_in_folder(Path(path), format, notes), path, notes)
         elif Path(path).is_file():
             files.append(_by_itself(Path(path), format))
         else:
@@ -110,10 +110,10 @@ def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[Lo
             f"{folder}: {len(others)} of {len(places)} files are no {files[0].format.name} log and are ignored "
             f"(first: {others[0].name})"
         )
-    return _finished(files, str(folder), notes)
+    return files
 
 
-def _finished(files: list[LogFile], given: str, notes: list[str]) -> list[LogFile]:
+def _finished(files: list[LogFile], given: str | Path, notes: list[str]) -> list[LogFile]:
     """Without those that their trainer may still be writing."""
     reasons = {f.path: f.format.unfinished(f.path) for f in files}
     left_out = list(dict.fromkeys(r for r in reasons.values() if r))

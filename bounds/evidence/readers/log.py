@@ -82,7 +82,7 @@ class Log:
         """Rows of all files, with what their place says: the step, and which rows answer one prompt."""
         wanted = Wanted(prompts=self.group_size is None)
         for file in self.files:
-            repeats.begin(file.path)
+            repeats.begin()
             rows = file.records(wanted)
             for where, record in rows if self.group_size is None else _grouped(rows, file.path, self.group_size):
                 if record.get("step") is None:
@@ -90,7 +90,7 @@ class Log:
                 steps.see(record["step"])
                 repeats.see(where, record)
                 yield where, record
-            repeats.end()
+            repeats.end(file.path)
 
     def _scored_rows(self) -> Records:
         for file in self.scored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from bounds.evidence.response import TraceError
 
 _SLOTS = 2**20  # 12 MB however long the log; past a million responses some repeats go unseen
-_SHORTEST = 8  # policy tokens: shorter answers are often the same by right
+_PROBABLE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
 _FEWEST = 5
 
 
@@ -22,43 +23,45 @@ class Repeats:
     def __init__(self) -> None:
         self._seen = np.zeros(_SLOTS, dtype=np.uint64)
         self._file = np.zeros(_SLOTS, dtype=np.int32)
+        self._rows: list[int] = []  # of each file, those that were looked at
+        self._again: Counter[int] = Counter()  # of each earlier file, rows that stand in this one too
         self._count = 0
         self._first = ""
-        self._files: list[Path] = []
-        self._rows = self._from_earlier = 0
 
-    def begin(self, path: Path) -> None:
-        """Rows of this file follow."""
-        self._files.append(path)
-        self._rows = self._from_earlier = 0
+    def begin(self) -> None:
+        """Rows of another file follow."""
+        self._rows.append(0)
+        self._again.clear()
 
     def see(self, where: str, record: Mapping[str, Any]) -> None:
         """Look at one row."""
         number = _fingerprint(record)
         if number is None:
             return
-        self._rows += 1
-        slot, this = number % _SLOTS, len(self._files)
+        self._rows[-1] += 1
+        slot, this = number % _SLOTS, len(self._rows) - 1
         if int(self._seen[slot]) == number:
             self._count += 1
             self._first = self._first or where
-            self._from_earlier += int(self._file[slot]) != this
+            self._again[int(self._file[slot])] += 1
         else:
             self._seen[slot], self._file[slot] = number, this
 
-    def end(self) -> None:
+    def end(self, path: Path) -> None:
         """The file is read.
 
         Raises
         ------
         TraceError
-            If most of it stood in earlier files.
+            If half of it stood in an earlier file, or half of an earlier file stands in it.
         """
-        if self._from_earlier >= _FEWEST and 2 * self._from_earlier >= self._rows:
-            raise TraceError(
-                f"{self._files[-1]}: {self._from_earlier} of its responses stand, bitwise the same, in files before it "
-                "(chunks that repeat earlier ones?); give each response once"
-            )
+        this = len(self._rows) - 1
+        for file, again in self._again.items():
+            if file != this and again >= _FEWEST and 2 * again >= min(self._rows[file], self._rows[this]):
+                raise TraceError(
+                    f"{path}: {again} of its responses stand, bitwise the same, in a file before it (chunks that "
+                    "repeat earlier ones?); give each response once"
+                )
 
     def remark(self) -> str:
         """What to warn of, or ""."""
@@ -66,17 +69,17 @@ class Repeats:
             return ""
         return (
             f"{self._count} responses stand in the log twice (same prompt, bitwise the same rollout log-probs; first: "
-            f"{self._first}): if they were not drawn twice, intervals are too narrow"
+            f"{self._first}), too improbable to be drawn twice: they count twice here, and intervals are too narrow"
         )
 
 
 def _fingerprint(record: Mapping[str, Any]) -> int | None:
-    """A 64-bit hash of the prompt and the rollout log-probs; None for a short or malformed row."""
+    """A 64-bit hash of the prompt and the rollout log-probs; None for a probable or malformed one."""
     try:
         drawn = np.asarray(record["rollout_logprobs"], dtype=np.float64)
         if record.get("mask") is not None:
             drawn = drawn[np.asarray(record["mask"], dtype=np.float64) != 0.0]
-        if drawn.size < _SHORTEST:
+        if not drawn.sum() < _PROBABLE:
             return None
         state = hashlib.blake2b(repr(record.get("prompt_id")).encode(), digest_size=8)
         state.update(np.asarray(record.get("prompt_tokens"), dtype=np.float64).tobytes())

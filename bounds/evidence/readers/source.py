@@ -112,6 +112,19 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
         raise TraceError(f"{where}: {error}") from None
 
 
+def field_names(text: bytes) -> tuple[str, ...]:
+    """The field names of a JSON object; none for anything else."""
+    try:
+        try:
+            return tuple(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+        except msgspec.ValidationError:
+            return ()
+        except msgspec.DecodeError:
+            return tuple(dict(json.loads(text)))
+    except (ValueError, TypeError, RecursionError):
+        return ()
+
+
 def numbers(values: Any, name: str, where: str) -> FloatArray:
     """A flat float64 array of what was decoded, taken out of the length-1 list that may wrap it; null is NaN."""
     if values is None:
@@ -173,12 +186,9 @@ def _json_keys(path: Path) -> frozenset[str]:
     """The field names of the first record; none where it is no object."""
     try:
         _, text = next(documents(path))
-        try:
-            return frozenset(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
-        except msgspec.DecodeError:
-            return frozenset(dict.fromkeys(json.loads(text)))
-    except (StopIteration, msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+    except (StopIteration, TraceError):
         return frozenset()  # what is wrong is said where the file is read
+    return frozenset(field_names(text))
 
 
 def _parquet_keys(path: Path) -> frozenset[str]:
@@ -187,7 +197,7 @@ def _parquet_keys(path: Path) -> frozenset[str]:
 
     try:
         return frozenset(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):  # ValueError: a name that is not UTF-8
         return frozenset()
 
 

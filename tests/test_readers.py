@@ -1,0 +1,575 @@
+"""Every trainer's layout gives the certificate of the canonical file; what is no log is answered, never run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+import time
+from functools import cache
+
+import fuzz_readers
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import writers
+
+import bounds
+from bounds.evidence.readers import FORMATS, read_records
+from bounds.evidence.readers.find import find
+from bounds.evidence.readers.recipes import RECIPES
+from bounds.evidence.readers.registry import recognised
+from bounds.evidence.readers.source import look
+from bounds.surface.cli import main
+from bounds.surface.reading import READABLE
+
+
+@cache
+def example():
+    """The example log as plain records, without its exact columns (few trainers log them)."""
+    frame = pd.read_parquet(bounds.evidence.readers.example_path())
+    names = ["prompt_id", "reward", "rollout_logprobs", "train_logprobs"]
+    return [
+        {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in zip(names, row, strict=True)}
+        for row in frame[names].itertuples(index=False, name=None)
+    ]
+
+
+def said(source, **options):
+    """What a certificate says in numbers."""
+    if not isinstance(source, bounds.TraceSet):
+        source = bounds.read_traces(source, horizon=256, **options)
+    found = bounds.certify(source, assume={"delta": 5.0}).to_dict()
+    return {k: found[k] for k in ("responses", "prompts", "tokens", "estimates", "bounds", "b_star", "b_star_upper")}
+
+
+@cache
+def truth(rewards=True):
+    records = example() if rewards else [{k: v for k, v in r.items() if k != "reward"} for r in example()]
+    return said(bounds.TraceSet.from_records(records, horizon=256))
+
+
+def same(found, expected):
+    """Equal, numbers to 1e-12 relative."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            same(found[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            same(a, b)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    else:
+        assert found == expected
+
+
+def warnings_of(source, **options):
+    return bounds.certify(bounds.read_traces(source, horizon=256, **options)).warnings
+
+
+def export(recipe, batch, path):
+    """Run a recipe's own text on a batch."""
+    namespace = {}
+    exec(RECIPES[recipe], namespace)
+    namespace["export"](batch, path)
+    return path
+
+
+BOTH = {
+    "canonical": lambda folder: writers.canonical(folder, example()),
+    "nemo-rl": lambda folder: writers.nemo_rl(folder, example()),
+    "nemo-rl flat, masks of floats": lambda folder: writers.nemo_rl(folder, example(), nested=False, floats=True),
+    "verl recipe": lambda folder: export("verl", writers.verl_batch(example()), folder / "log.jsonl"),
+    "skyrl recipe": lambda folder: export("skyrl", writers.skyrl_batch(example()), folder / "log.jsonl"),
+    "prime-rl": lambda folder: writers.prime_rl(folder, example()),
+    "trl recipe": lambda folder: export("trl", writers.trl_batch(example()), folder / "log.jsonl"),
+}
+HALVES = {
+    "canonical halves": lambda folder: writers.canonical_halves(folder, example()),
+    "openai": lambda folder: writers.openai(folder, example()),
+    "openai, ids as text": lambda folder: writers.openai(folder, example(), ids="text"),
+    "openai batch": lambda folder: writers.openai(folder, example(), batch=True),
+    "sglang": lambda folder: writers.sglang(folder, example()),
+    "sglang pairs": lambda folder: writers.sglang(folder, example(), elements=2),
+}
+WITHOUT_REWARD = ("prime-rl", "trl recipe")
+
+
+@pytest.mark.parametrize("layout", BOTH)
+def test_every_layout_gives_the_certificate_of_the_canonical_file(tmp_path, layout):
+    same(said(BOTH[layout](tmp_path)), truth(layout not in WITHOUT_REWARD))
+
+
+@pytest.mark.parametrize("layout", HALVES)
+def test_halves_give_the_certificate_of_the_canonical_file(tmp_path, layout):
+    sampled, scored = HALVES[layout](tmp_path)
+    same(said(sampled, train=scored), truth())
+    with pytest.raises(bounds.TraceError, match=r"the rollout policy's log-probs only: .* train=, --train"):
+        bounds.read_traces(sampled)
+    with pytest.raises(
+        bounds.TraceError, match=r"no log-probs of sampled tokens|rollout_logprobs is missing|policy's log-probs only"
+    ):
+        bounds.read_traces(scored)
+
+
+def one_of_each(folder):
+    """A small file of every format that needs no torch, by the format's name."""
+    few = example()[:5]
+    sampled, scored = writers.openai(folder / "openai", few)
+    native = writers.sglang(writers_folder(folder / "sglang"), few)
+    table = folder / "t.parquet"
+    pd.DataFrame(writers.TRL_TABLE).to_parquet(table)
+    pickled = folder / "batch.pkl"
+    pickled.write_bytes(pickle.dumps({"rollout_log_probs": [1.0]}))
+    parquet = folder / "log.parquet"
+    pd.DataFrame(few).to_parquet(parquet)
+    texts = [(name, writers.lines(folder / name / "x.jsonl", [row])) for name, row in writers.TEXT_DUMPS.items()]
+    return [
+        ("canonical", writers.canonical(folder / "c", few)),
+        ("canonical", parquet),
+        *(("canonical", half) for half in writers.canonical_halves(folder / "h", few)),
+        ("nemo-rl", writers.nemo_rl(folder / "n", few)),
+        ("prime-rl", writers.prime_rl(folder / "p", few, ranks=1) / "step_0" / "rank_0.jsonl"),
+        ("openai", sampled),
+        ("openai", scored),
+        ("openai", writers.openai(folder / "batch", few, batch=True)[0]),
+        *(("sglang", half) for half in native),
+        ("trl-text", table),
+        *texts,
+        ("pickle", pickled),
+    ]
+
+
+def writers_folder(path):
+    path.mkdir()
+    return path
+
+
+def test_each_file_is_recognised_by_exactly_one_format_whatever_its_name(tmp_path):
+    seen = set()
+    for k, (name, path) in enumerate(one_of_each(tmp_path)):
+        nameless = tmp_path / f"file{k}"
+        path.rename(nameless)
+        assert [f.name for f in FORMATS.values() if f.recognises(look(nameless))] == [name]
+        seen.add(name)
+    assert seen == FORMATS.keys() - {"slime", "slime-rollout"}  # these are in tests/extras
+
+
+def test_a_file_that_two_formats_recognise_needs_a_name(tmp_path):
+    both = writers.lines(tmp_path / "x", [{**example()[0], "inference_logprobs": [-1.0], "trainer_logprobs": [-1.0]}])
+    with pytest.raises(bounds.TraceError, match="recognised as canonical, prime-rl: say which"):
+        bounds.read_traces(both)
+    assert len(bounds.read_traces(both, format="canonical")) == 1
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lambda b: pa.compress(b, codec="zstd", asbytes=True)])
+@pytest.mark.parametrize("layout", ["canonical", "nemo-rl"])
+def test_compressed_files_are_read_as_they_are(tmp_path, layout, compress):
+    path = BOTH[layout](tmp_path)
+    data = path.read_bytes()
+    half = data.index(b"\n", len(data) // 2) + 1
+    path.write_bytes(compress(data[:half]) + compress(data[half:]))  # two members, as appended logs have
+    same(said(path), truth())
+    path.write_bytes(compress(data)[:-9])
+    with pytest.raises(bounds.TraceError, match=r"damaged after line \d+|cannot be read"):
+        bounds.read_traces(path)
+
+
+def test_forced_formats(tmp_path):
+    path = BOTH["nemo-rl"](tmp_path)
+    same(said(path, format="nemo-rl"), truth())
+    (tmp_path / "STABLE").touch()
+    with pytest.raises(bounds.TraceError, match="row 0: Expected `int`, got `array`"):
+        bounds.read_traces(path, format="prime-rl")
+    with pytest.raises(ValueError, match="unknown format 'nemo_rl'; did you mean 'nemo-rl'"):
+        bounds.read_traces(path, format="nemo_rl")
+    with pytest.raises(bounds.TraceError, match="never opened"):
+        bounds.read_traces(path, format="pickle")
+
+
+@pytest.mark.parametrize("name", [*writers.TEXT_DUMPS, "trl-text"])
+def test_dumps_of_text_are_answered_with_the_switch_that_would_help(tmp_path, name):
+    path = dict(one_of_each(tmp_path))[name]
+    switch = {
+        "verl-text": "actor_rollout_ref.rollout.calculate_log_probs=True, then .* --recipe verl",
+        "trl-text": "use_vllm=True .* --recipe trl",
+        "areal-text": "actor.recompute_logprob=true",
+        "ms-swift-text": "log_rollout_offpolicy_metrics=true",
+    }[name]
+    for given in (path, path.parent if name != "trl-text" else path):
+        with pytest.raises(bounds.TraceError, match=f"holds? text and no log-probs.*{switch}"):
+            bounds.read_traces(given)
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_pickles_are_never_opened(tmp_path, protocol):
+    path, proof = tmp_path / "log.jsonl", tmp_path / "it_ran"
+    path.write_bytes(pickle.dumps(Malicious(proof), protocol=protocol))
+    message = "this is a pickle, which is never opened" if protocol > 1 else "no known format"
+    with pytest.raises(bounds.TraceError, match=message):
+        bounds.read_traces(path)
+    for name in READABLE:
+        with pytest.raises((bounds.TraceError, ValueError)):
+            bounds.read_traces(path, format=name)
+    assert not proof.exists()
+    pickle.loads(path.read_bytes())
+    assert proof.exists()  # so the file was malicious
+
+
+# --- what each trainer does that others do not ------------------------------------------------------------
+
+
+def test_nemo_rl_groups_by_prompt_tokens_or_by_size(tmp_path):
+    path = BOTH["nemo-rl"](tmp_path)
+    assert len(bounds.read_traces(path, horizon=256).prompt_ids) == 24
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    bare = writers.lines(tmp_path / "bare.jsonl", [{k: v for k, v in r.items() if k != "token_ids"} for r in rows[:96]])
+    with_size = bounds.read_traces(bare, horizon=256, group_size=4)
+    same(said(with_size), truth())
+    assert any("96 responses have no prompt_id" in w for w in warnings_of(bare))
+    with pytest.raises(bounds.TraceError, match="96 rows, which is no multiple of group_size=5"):
+        bounds.read_traces(bare, group_size=5)
+    canonical = writers.canonical(tmp_path, example())
+    with pytest.raises(bounds.TraceError, match=r"row 4: group_size=8 puts it with rows of another prompt"):
+        bounds.read_traces(canonical, group_size=8)
+    same(said(canonical, group_size=2) | {"prompts": 24}, said(canonical, group_size=2) | {"prompts": 24})
+    with pytest.raises(ValueError, match="group_size must be a whole number"):
+        bounds.read_traces(canonical, group_size=0)
+
+
+def test_nemo_rl_masked_samples_are_counted_as_empty(tmp_path):
+    assert any("1 of 97 responses have no policy token" in w for w in warnings_of(BOTH["nemo-rl"](tmp_path)))
+
+
+def test_nemo_rl_with_dynamic_sampling_uses_the_rewards_of_the_rows(tmp_path):
+    path = BOTH["nemo-rl"](tmp_path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    writers.lines(path, [{**r, "rewards": [0.123], "filtered_rewards": r["rewards"]} for r in rows])
+    same(said(path), truth())
+
+
+@pytest.mark.parametrize("layout", ["nemo-rl", "prime-rl"])
+def test_the_first_token_of_a_sequence_has_no_logprob(tmp_path, layout):
+    """What stands there is a filler: under mask 1 it is missing, not a divergence."""
+    path = BOTH[layout](tmp_path)
+    path = path if path.is_file() else path / "step_0" / "rank_0.jsonl"
+    row = json.loads(path.read_text().splitlines()[0])
+    mask = row["token_loss_mask"][0] if layout == "nemo-rl" else row["loss_mask"]
+    mask[0] = 1
+    writers.lines(path, [row])
+    with pytest.raises(bounds.TraceError, match=r"rollout_logprobs\[0\] is null or NaN"):
+        bounds.read_traces(path)
+
+
+def test_nemo_rl_python_json_with_nan(tmp_path):
+    path = BOTH["nemo-rl"](tmp_path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row["generation_logprobs"][0][-1] = math.nan  # padding
+    same(said(writers.lines(path, rows)), truth())
+    rows[3]["prev_logprobs"][0][rows[3]["token_loss_mask"][0].index(1)] = -math.inf
+    with pytest.raises(bounds.TraceError, match=r"step7.jsonl:4: row 3: train_logprobs\[\d+\] is -inf"):
+        bounds.read_traces(writers.lines(path, rows))
+
+
+def test_nemo_rl_long_lines_are_decoded_without_their_content(tmp_path):
+    """A line of 30 MB: faster than json reads it, and in memory of a few times the line."""
+    content = [{"role": "user", "content": "x" * 60, "n": [1.5, 2.5]} for _ in range(270_000)]
+    small = writers.nemo_rl(tmp_path / "small", example()[:1])
+    line = json.dumps({**json.loads(small.read_text().splitlines()[0]), "content": [content]})
+    path = tmp_path / "long.jsonl"
+    path.write_text(line)
+    assert len(line) > 28e6
+    start = time.perf_counter()
+    json.loads(line)
+    naive = time.perf_counter() - start
+    start = time.perf_counter()
+    _, record = next(read_records(path, format="nemo-rl"))
+    assert time.perf_counter() - start < naive
+    assert record["mask"].sum() == len(example()[0]["rollout_logprobs"])
+    code = (
+        "import resource, sys; from bounds.evidence.readers import read_records\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+        "next(read_records(sys.argv[2])); before = peak()\n"
+        "next(read_records(sys.argv[1])); print(peak() - before)"
+    )
+    out = subprocess.run([sys.executable, "-c", code, path, small], capture_output=True, text=True, check=True)
+    assert float(out.stdout) < 4 * len(line) / 2**20
+
+
+def test_prime_rl_steps_without_stable_are_left_out_or_refused(tmp_path):
+    folder = writers.prime_rl(tmp_path, example(), steps=2)
+    assert len(bounds.read_traces(folder, horizon=256)) == 96
+    assert any("2 steps (0 to 1) are read together" in w for w in warnings_of(folder))
+    (folder / "step_1" / "STABLE").unlink()
+    for given in (folder, folder / "step_*" / "rank_*.jsonl", folder / "step_*"):
+        traces = bounds.read_traces(given, horizon=256)
+        assert len(traces) == 48
+        assert sum("left out" in n and "step_1: no empty file STABLE" in n for n in traces.notes) == 1
+    for given in (folder / "step_1", folder / "step_1" / "*.jsonl", folder / "step_1" / "rank_0.jsonl"):
+        with pytest.raises(bounds.TraceError, match="step_1: no empty file STABLE"):
+            bounds.read_traces(given)
+    (folder / "step_1" / "STABLE").write_text("not empty")
+    with pytest.raises(bounds.TraceError, match="no empty file STABLE"):
+        bounds.read_traces(folder / "step_1")
+
+
+def test_prime_rl_tokens_of_a_frozen_model_are_no_policy_tokens(tmp_path):
+    path = writers.prime_rl(tmp_path, example()[:1], ranks=1) / "step_0" / "rank_0.jsonl"
+    row = json.loads(path.read_text())
+    first = row["loss_mask"].index(True)
+    row["rl_weights"] = [float(m) for m in row["loss_mask"]]
+    row["rl_weights"][first] = 0.0
+    row["inference_logprobs"][first] = 0.0
+    (record,) = [r for _, r in read_records(writers.lines(path, [row]))]
+    assert record["mask"].sum() == sum(row["loss_mask"]) - 1
+    assert record["mask"][first] == 0
+    row["ref_kl_weights"] = [1.0] * len(row["loss_mask"])
+    (record,) = [r for _, r in read_records(writers.lines(path, [row]))]
+    assert record["mask"].sum() == sum(row["loss_mask"])
+    with pytest.raises(bounds.TraceError, match="ref_kl_weights has 1 entries"):
+        next(read_records(writers.lines(path, [{**row, "ref_kl_weights": [1.0]}])))
+
+
+# --- halves ------------------------------------------------------------------------------------------------
+
+
+def pair(folder, sampled, scored):
+    base = {"prompt_id": "p", "reward": 1.0, "rollout_logprobs": [-1.0, -0.5]}
+    rows = [{**base, **s} for s in sampled], [{"train_logprobs": [-1.1, -0.4], **s} for s in scored]
+    return writers.lines(folder / "mu.jsonl", rows[0]), writers.lines(folder / "pi.jsonl", rows[1])
+
+
+@pytest.mark.parametrize(
+    ("sampled", "scored", "message"),
+    [
+        ([{"tokens": [1, 2]}], [{"tokens": [1, 3]}], "token ids differ at position 1: the rows do not belong"),
+        ([{}, {}], [{}], "1 sampled rows have no partner"),
+        ([{}], [{}, {}], "1 scored rows have no partner"),
+        ([{"row_id": 1}], [{"row_id": 2}], "1 sampled rows have no partner"),
+        ([{"row_id": 1}, {"row_id": 1}], [{"row_id": 2}, {"row_id": 1}], "row_id 1 stands in this half twice"),
+        ([{"row_id": 1}, {}], [{"row_id": 1}, {"row_id": 2}], "row_id is missing, and other rows have one"),
+        ([{}], [{"train_logprobs": [-1, -1, -1]}], "2 sampled and 3 scored tokens; halves of different length need"),
+        ([{"tokens": [1, 2]}], [{"tokens": [2], "train_logprobs": [-1]}], "token ids differ"),
+        ([{}], [{"reward": 0.0}], "reward is 1.0 and 0.0: the rows do not belong together"),
+        ([{"train_logprobs": [-1, -1]}], [{}], "has train_logprobs already"),
+        ([{}], [{"train_logprobs": None, "rollout_logprobs": [-1.0, -1.0]}], "this is not the scored half"),
+    ],
+)
+def test_halves_that_do_not_belong_together(tmp_path, sampled, scored, message):
+    mu, pi = pair(tmp_path, sampled, scored)
+    with pytest.raises(bounds.TraceError, match=message):
+        bounds.read_traces(mu, train=pi)
+
+
+def test_halves_are_checked_by_tokens_or_said_to_be_unchecked(tmp_path):
+    mu, pi = pair(tmp_path, [{}], [{}])
+    assert any("1 rows of the two halves were joined by their order alone" in w for w in warnings_of(mu, train=pi))
+    mu, pi = pair(tmp_path, [{"tokens": [1, 2]}], [{"tokens": [9, 1, 2], "train_logprobs": [None, -1.1, -0.4]}])
+    traces = bounds.read_traces(mu, train=pi, horizon=4)
+    np.testing.assert_allclose(traces.log_ratio, [-0.1, 0.1])
+    assert not any("order alone" in n for n in traces.notes)
+    mu, pi = pair(tmp_path, [{"row_id": "b"}, {"row_id": "a", "reward": 0.0}], [{"row_id": "a"}, {"row_id": "b"}])
+    assert bounds.read_traces(mu, train=pi, horizon=4).reward.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "message"),
+    [
+        ("openai", lambda r: r.update(choices=[]), "no choices in this response"),
+        ("openai", lambda r: r["choices"][0].update(logprobs=None), r"ask the server for them \(logprobs: true\)"),
+        ("sglang", lambda r: r.update(meta_info=None), "meta_info is missing"),
+        ("sglang", lambda r: r["meta_info"].pop("output_token_logprobs"), "it holds scored text, the other half"),
+    ],
+)
+def test_server_responses_without_what_is_needed(tmp_path, layout, change, message):
+    sampled, scored = HALVES[layout](tmp_path)
+    rows = json.loads(sampled.read_text()) if layout == "sglang" else [json.loads(sampled.read_text().splitlines()[0])]
+    change(rows[0])
+    with pytest.raises(bounds.TraceError, match=f"row 0: .*{message}"):
+        bounds.read_traces(writers.lines(sampled, rows), train=scored)
+
+
+def test_prompt_logprobs_of_several_tokens_need_the_ids(tmp_path):
+    entries = [None, {"5": {"logprob": -1.0}, "6": {"logprob": -2.0}}, {"7": {"logprob": -0.5}}]
+    mu, _ = pair(tmp_path, [{"tokens": [6, 7]}], [{}])
+    answer = {"choices": [{"prompt_logprobs": entries}]}
+    with pytest.raises(bounds.TraceError, match="several tokens and no prompt_token_ids"):
+        bounds.read_traces(mu, train=writers.lines(tmp_path / "pi", [answer]))
+    answer["prompt_token_ids"] = [1, 6, 7]
+    traces = bounds.read_traces(mu, train=writers.lines(tmp_path / "pi", [answer]), horizon=4)
+    assert traces.train.tolist() == [-2.0, -0.5]
+
+
+# --- folders, steps, repeats -------------------------------------------------------------------------------
+
+
+def test_folders_are_searched_through_and_what_is_no_log_is_counted(tmp_path):
+    run = tmp_path / "run"
+    for k in range(12):
+        writers.canonical(
+            run / f"global_step_{k}",
+            [{**r, "prompt_id": f"{k}:{i}"} for i, r in enumerate(example()[8 * k : 8 * k + 8])],
+        )
+    (run / "config.yaml").write_text("a: 1")
+    (run / "config.json").write_text('{"lr": 1e-6}')
+    (run / "events").write_bytes(b"")
+    traces = bounds.read_traces(run, horizon=256)
+    assert len(traces) == 96
+    assert [w.split("global_step_")[1].split("/")[0] for w in traces.where[::8]] == [str(k) for k in range(12)]
+    assert any("3 of 15 files are no canonical log and are ignored (first: config.json)" in n for n in traces.notes)
+    assert any("responses of 12 steps (0 to 11) are read together" in n for n in traces.notes)
+    assert [r["step"] for _, r in read_records(run)][::8] == list(range(12))
+    writers.nemo_rl(run / "other", example()[:4])
+    with pytest.raises(bounds.TraceError, match=r"logs of several formats \(canonical, nemo-rl\): say which"):
+        bounds.read_traces(run)
+    assert len(bounds.read_traces(run, format="nemo-rl", horizon=256)) == 4
+    assert len(find(run / "**" / "log.jsonl")[0]) == 12
+
+
+def test_steps_are_read_from_names_and_never_invented(tmp_path):
+    def step(*parts, **more):
+        return next(read_records(writers.lines(tmp_path.joinpath(*parts), [{**example()[0], **more}])))[1]["step"]
+
+    assert step("global_step_3", "step12.jsonl") == 12
+    assert step("rollout_4", "rank_1.jsonl") == 4
+    assert step("plain", "log.jsonl") is None
+    assert step("step_9", "log.jsonl", step=2) == 2
+    assert step("step_" + "9" * 30, "log.jsonl") is None
+
+
+def test_repeated_responses_are_noticed(tmp_path):
+    """Cumulative chunks (each holds what the earlier ones held) are refused, single repeats said."""
+    chunks = [writers.lines(tmp_path / f"{k}.jsonl", example()[: 24 * (k + 1)]) for k in range(3)]
+    with pytest.raises(
+        bounds.TraceError, match=r"1.jsonl: 22 of its responses stand, bitwise the same, in a file before"
+    ):
+        bounds.read_traces(chunks)
+    twice = writers.lines(tmp_path / "twice.jsonl", [*example(), *example()[:2]])
+    (warning,) = [w for w in warnings_of(twice) if "stand in the log twice" in w]
+    assert warning.startswith("2 responses")
+    assert "twice.jsonl:97" in warning
+    assert not any("twice" in w for w in warnings_of(writers.canonical(tmp_path, example())))
+    probable = [r for r in example() if sum(r["rollout_logprobs"]) > -30]
+    assert len(probable) > 3
+    assert not any("twice" in w for w in warnings_of(writers.canonical(tmp_path, [*probable, *probable])))
+    other = [{**r, "prompt_id": "another"} for r in example()]
+    assert not any("twice" in w for w in warnings_of(writers.canonical(tmp_path, [*example(), *other])))
+
+
+@pytest.mark.parametrize("floor", [-1000.0, -9999.0, -1e10, -math.inf, None, math.nan])
+@pytest.mark.parametrize("layout", ["nemo-rl", "prime-rl"])
+def test_fillers_of_any_floor_count_nowhere_and_are_missing_under_the_mask(tmp_path, layout, floor):
+    path = BOTH[layout](tmp_path)
+    path = path if path.is_file() else path / "step_0" / "rank_0.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    keys = ("generation_logprobs", "token_loss_mask") if layout == "nemo-rl" else ("inference_logprobs", "loss_mask")
+    before = said(path)
+    for row in rows:
+        values, mask = (row[k][0] if layout == "nemo-rl" else row[k] for k in keys)
+        values[:] = [v if m else floor for v, m in zip(values, mask, strict=True)]
+    same(said(writers.lines(path, rows)), before)
+    values, mask = (rows[2][k][0] if layout == "nemo-rl" else rows[2][k] for k in keys)
+    values[mask.index(1)] = floor
+    writers.lines(path, rows)
+    with pytest.raises(bounds.TraceError, match=r"row 2: rollout_logprobs\[\d+\] is .* stands for a missing value"):
+        bounds.read_traces(path)
+    assert any("1 of" in w and "were dropped" in w for w in warnings_of(path, on_missing="drop"))
+
+
+def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
+    path = writers.canonical(tmp_path, example())
+    monkeypatch.setattr("bounds.evidence.readers.source.MAX_RECORD", 500)
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl:1: longer than 0 MiB without an end"):
+        bounds.read_traces(path)
+
+
+def test_records_stream(tmp_path):
+    """The first record is there before the last line is read."""
+    path = writers.canonical(tmp_path, example())
+    with path.open("a") as file:
+        file.write("not json\n")
+    records = read_records(path)
+    assert next(records)[0].endswith("log.jsonl:1: row 0")
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl:97: row 96"):
+        list(records)
+
+
+# --- the command -------------------------------------------------------------------------------------------
+
+
+def command(capsys, *arguments):
+    code = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_formats_lists_every_format_and_prints_recipes(capsys):
+    code, out, err = command(capsys, "formats")
+    assert (code, err) == (0, "")
+    for name in FORMATS:
+        assert name in out
+    code, out, _ = command(capsys, "formats", "--json")
+    listed = {f["name"]: f for f in json.loads(out)["formats"]}
+    assert listed.keys() == FORMATS.keys()
+    assert tuple(name for name, f in listed.items() if f["read"]) == READABLE
+    assert all(bool(f["advice"]) != f["read"] for f in listed.values())
+    for trainer, source in RECIPES.items():
+        code, out, _ = command(capsys, "formats", "--recipe", trainer)
+        assert out == source
+        assert sum(bool(line.strip()) and not line.startswith("#") for line in source.splitlines()) <= 10
+    code, _, err = command(capsys, "formats", "--recipe", "veril")
+    assert code == 2
+    assert "unknown recipe 'veril'; did you mean 'verl'" in err
+
+
+def test_certify_reads_halves_and_groups(capsys, tmp_path):
+    sampled, scored = HALVES["sglang"](tmp_path)
+    code, out, err = command(
+        capsys, "certify", sampled, "--train", scored, "--group-size", 4, "--horizon", 256, "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["prompts"] == 24
+    assert command(capsys, "certify", "--train", scored)[0] == 2
+    code, _, err = command(capsys, "certify", sampled, "--format", "sglan")
+    assert code == 2
+    assert "did you mean 'sglang'" in err
+
+
+# --- bad input ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", fuzz_readers.WITHOUT_TORCH)
+def test_damaged_files_give_a_result_or_a_clear_error(tmp_path, name):
+    outcomes = fuzz_readers.fuzz(name, 300, tmp_path)
+    assert sum(outcomes.values()) == 300
+    assert min(outcomes["read"], outcomes["refused"]) >= 5  # so both were tried
+
+
+def test_nothing_known_is_decoded_by_an_unbounded_type():
+    """A row's fields are typed: an object where a number should be is an error, not a structure that is built."""
+    from bounds.evidence.readers.nemo_rl import _Row
+
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"prev_logprobs": {"a": [1]}}', type=_Row)
+
+
+def test_recognition_says_nothing_of_other_tables(tmp_path):
+    path = writers.lines(tmp_path / "x.jsonl", [{"a": 1}])
+    assert recognised(look(path), path) is None
