@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
-from bounds.evidence.readers.source import decode, documents, field_names, look
+from bounds.evidence.readers.source import decode, documents, field_names, floats, look
 from bounds.evidence.response import RECORD_FIELDS, TraceError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _HORIZON_KEY = b"trm_bounds.horizon"
 _FIELDS = (*RECORD_FIELDS, "row_id")
+_ARRAYS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2")
 _BATCH_BYTES = 2**26
 
 
@@ -88,6 +89,7 @@ def _json_records(path: Path) -> Records:
         record = msgspec.structs.asdict(decode(decoder, text, where))
         if row == 0 or record["rollout_logprobs"] is None or record["train_logprobs"] is None:
             record |= _other_keys(text, record)  # so that names which are not read can be pointed out
+        record |= {name: floats(record[name]) for name in _ARRAYS if record[name] is not None}
         yield where, record
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from bounds._checks import FloatArray
 from bounds.evidence.response import TraceError
 
 
@@ -26,11 +24,6 @@ def beside(response: Beside) -> dict[str, Any]:
     """Those fields, where given."""
     values = ((name, getattr(response, name)) for name in Beside.__struct_fields__)
     return {name: value for name, value in values if value is not None}
-
-
-def logprob_array(values: list[float | None]) -> FloatArray:
-    """Log-probs as float64; null is NaN."""
-    return np.array(values, dtype=np.float64)
 
 
 def wrong_half(where: str, scored: bool, other: bool, how: str) -> TraceError:

@@ -6,11 +6,11 @@ Lines can be 30 MB, most of it ``content``, which is skipped and not built.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from bounds._checks import FloatArray
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
 from bounds.evidence.readers.source import numbers, typed
 from bounds.evidence.readers.whole_sequence import prompt_key, without_first
@@ -47,7 +47,7 @@ def _records(path: Path, wanted: Wanted) -> Records:
         yield (
             where,
             {
-                "prompt_id": prompt_key(_tokens(line, where), mask, where),
+                "prompt_id": prompt_key(_tokens(line), mask, where),
                 "reward": _scalar(rewards, "rewards", where),
                 "rollout_logprobs": without_first(numbers(line.generation_logprobs, "generation_logprobs", where)),
                 "train_logprobs": without_first(numbers(line.prev_logprobs, "prev_logprobs", where)),
@@ -56,9 +56,10 @@ def _records(path: Path, wanted: Wanted) -> Records:
         )
 
 
-def _tokens(line: _Row, where: str) -> FloatArray | None:
+def _tokens(line: _Row) -> Any:
+    """The token ids, out of the list that may wrap them; only those of the prompt are looked at."""
     tokens = line.token_ids if isinstance(line, _RowWithPrompt) else None
-    return None if tokens is None else numbers(tokens, "token_ids", where)
+    return tokens[0] if tokens is not None and len(tokens) == 1 and isinstance(tokens[0], list) else tokens
 
 
 def _sample_mask(value: _Scalar, where: str) -> float:

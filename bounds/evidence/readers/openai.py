@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
-from bounds.evidence.readers.half import Beside, beside, logprob_array, wrong_half
-from bounds.evidence.readers.source import typed
+from bounds.evidence.readers.half import Beside, beside, wrong_half
+from bounds.evidence.readers.source import floats, typed
 from bounds.evidence.response import TraceError
 
 _TOKEN_ID = re.compile(r"token_id:\d{1,15}", re.ASCII)
@@ -87,7 +87,7 @@ def _sampled(answer: _Answer, choice: _Choice, where: str) -> dict[str, Any]:
     tokens = choice.token_ids
     if tokens is None and all(_TOKEN_ID.fullmatch(t.token) for t in content):
         tokens = [int(t.token.partition(":")[2]) for t in content]
-    return {"rollout_logprobs": logprob_array([t.logprob for t in content]), "tokens": tokens}
+    return {"rollout_logprobs": floats([t.logprob for t in content]), "tokens": tokens}
 
 
 def _scored(answer: _Answer, choice: _Choice, where: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _scored(answer: _Answer, choice: _Choice, where: str) -> dict[str, Any]:
         key = _token_key(entry, None if ids is None else ids[k], f"{where}: prompt_logprobs[{k}]")
         tokens.append(ids[k] if ids is not None else -1 if key is None else int(key))
         values.append(None if key is None or entry is None else entry[key].logprob)
-    return {"train_logprobs": logprob_array(values), "tokens": tokens}
+    return {"train_logprobs": floats(values), "tokens": tokens}
 
 
 def _token_key(entry: dict[str, _Token] | None, token: int | None, where: str) -> str | None:

@@ -45,11 +45,10 @@ def _records(path: Path, wanted: Wanted) -> Records:
     for row, (place, line) in enumerate(typed(path, decoder)):
         where = f"{place}: row {row}"
         mask = numbers(line.loss_mask, "loss_mask", where)
-        tokens = line.token_ids if isinstance(line, _RowWithPrompt) else None
         yield (
             where,
             {
-                "prompt_id": prompt_key(None if tokens is None else np.array(tokens, dtype=np.float64), mask, where),
+                "prompt_id": prompt_key(line.token_ids if isinstance(line, _RowWithPrompt) else None, mask, where),
                 "rollout_logprobs": without_first(numbers(line.inference_logprobs, "inference_logprobs", where)),
                 "train_logprobs": without_first(numbers(line.trainer_logprobs, "trainer_logprobs", where)),
                 "mask": mask * _sampled(line, mask, where),

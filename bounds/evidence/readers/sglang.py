@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
-from bounds.evidence.readers.half import Beside, beside, logprob_array, wrong_half
-from bounds.evidence.readers.source import typed
+from bounds.evidence.readers.half import Beside, beside, wrong_half
+from bounds.evidence.readers.source import floats, typed
 from bounds.evidence.response import TraceError
 
 
@@ -50,7 +50,7 @@ def _half(meta: _Meta, wanted: Wanted, where: str) -> dict[str, Any]:
         raise wrong_half(where, wanted.scored, bool(other), how)
     tokens = chosen or []
     name = "train_logprobs" if wanted.scored else "rollout_logprobs"
-    record: dict[str, Any] = {name: logprob_array([t.logprob for t in tokens]), "tokens": [t.id for t in tokens]}
+    record: dict[str, Any] = {name: floats([t.logprob for t in tokens]), "tokens": [t.id for t in tokens]}
     if not wanted.scored:
         record["weight_version"] = meta.weight_version
         if scored and len(scored) == meta.prompt_tokens:
