@@ -183,6 +183,13 @@ def test_compressed_files_are_read_as_they_are(tmp_path, layout, compress):
         bounds.read_traces(path)
 
 
+def test_what_compressed_files_may_not_hold(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(gzip.compress(bounds.evidence.readers.example_path().read_bytes()))
+    with pytest.raises(bounds.TraceError, match="this is gzip, and there is no JSON in it"):
+        bounds.read_traces(path)
+
+
 def test_forced_formats(tmp_path):
     path = BOTH["nemo-rl"](tmp_path)
     same(said(path, format="nemo-rl"), truth())

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from bounds import __version__
-from bounds._checks import parse_number, unknown
+from bounds._checks import parse_number
 from bounds._show import plain, rich_table, round_toward_zero
 from bounds.results import Certificate
 from bounds.surface.reading import add_reading_options, reading_from
@@ -263,25 +263,16 @@ def _add_formats(commands: Any) -> None:
 
 
 def _formats(arguments: argparse.Namespace) -> int:
-    from bounds.evidence.readers.recipes import RECIPES
-    from bounds.evidence.readers.registry import FORMATS
+    from bounds.surface import formats
 
     if arguments.recipe is not None:
-        if arguments.recipe.lower() not in RECIPES:
-            raise ValueError(unknown("recipe", arguments.recipe, RECIPES))
-        print(RECIPES[arguments.recipe.lower()], end="")
-        return 0
-    if arguments.json:
-        fields = ("name", "title", "trainer", "file", "keys", "advice")
-        rows = [{n: getattr(f, n) for n in fields} | {"read": f.records is not None} for f in FORMATS.values()]
-        print(json.dumps({"formats": rows, "recipes": list(RECIPES)}))
-        return 0
-    for reads in (True, False):
-        chosen = [f for f in FORMATS.values() if (f.records is not None) == reads]
-        last = "its log-probs and mask" if reads else "what would help"
-        cells = [([f.name, f.trainer, f.file, f.keys if reads else f.advice], False) for f in chosen]
-        _show(rich_table(["format" if reads else "recognised, not read", "trainer", "file", last], cells))
-    print(f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints the lines that export it")
+        print(formats.recipe(arguments.recipe), end="")
+    elif arguments.json:
+        print(json.dumps(formats.to_dict()))
+    else:
+        for table in formats.tables():
+            _show(table)
+        print(formats.MEMORY_ONLY)
     return 0
 
 

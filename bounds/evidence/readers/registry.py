@@ -73,6 +73,8 @@ def detect(head: Head, path: Path) -> Format:
 def _what_it_is(head: Head) -> str:
     if not head.magic.strip():
         return "the file is empty"
+    if head.compression:
+        return f"this is {head.compression}, and there is no JSON in it"
     if head.container == "torch":
         return "this is a torch file, but not slime's train_data dump"
     return next((what for magic, what in _KINDS.items() if head.magic.startswith(magic)), "no known format")

@@ -57,16 +57,17 @@ def look(path: Path) -> Head:
             magic = file.read(64)
     except (OSError, ValueError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from None
-    text = magic.removeprefix(codecs.BOM_UTF8).lstrip()
-    if magic.startswith(_PARQUET):
-        return Head("parquet", _parquet_keys(path), magic, compression)
-    if magic.startswith(_ZIP) and (names := _torch_names(path)) is not None:
-        return Head("torch", names, magic, compression)
-    if magic[:1] == b"\x80" and magic[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return Head("pickle", frozenset(), magic, compression)
-    if text.startswith((b"{", b"[")):
+    if magic.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[")):
         return Head("json", _json_keys(path), magic, compression)
-    return Head("", frozenset(), magic, compression)
+    if compression:  # Parquet and torch files are compressed inside, and need random access
+        return Head("", frozenset(), magic, compression)
+    if magic.startswith(_PARQUET):
+        return Head("parquet", _parquet_keys(path), magic)
+    if magic.startswith(_ZIP) and (names := _torch_names(path)) is not None:
+        return Head("torch", names, magic)
+    if magic[:1] == b"\x80" and magic[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return Head("pickle", frozenset(), magic)
+    return Head("", frozenset(), magic)
 
 
 def documents(path: Path) -> Iterator[tuple[str, bytes]]:
