@@ -36,6 +36,11 @@ class Block:
         """Where record i stands."""
         return f"{self.path}: row {self.first_row + i}"
 
+    def column(self, name: str) -> Sequence[Any] | None:
+        """A field that stands once in each record; None where no record has it."""
+        values = self.rows.get(name)
+        return None if values is None or all(v is None for v in values) else values
+
     def unremarkable(self, reading: Reading) -> bool:
         """Whether checking its records one by one would find nothing to refuse, to leave out or to count."""
         if not {"rollout_logprobs", "train_logprobs"} <= self.tokens.keys() or "mask" in self.tokens:

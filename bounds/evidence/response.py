@@ -86,6 +86,11 @@ class Response:
     missing: str = ""  # why the response cannot be used, if it cannot
     lifted: int = 0  # exact divergences slightly below 0, counted as 0
 
+    @property
+    def usable(self) -> bool:
+        """Whether it has policy tokens, and nothing missing."""
+        return not self.missing and self.position.size > 0
+
     @classmethod
     def from_record(cls, record: Mapping[str, Any], where: str, reading: Reading) -> Self:
         """Check one canonical record.

@@ -46,6 +46,11 @@ class Tally:
         for what, names in other.names.items():
             self.name(what, names)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        for part in (self.counts, self.places, self.peaks, self.names):
+            part.clear()
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         names = {what: sorted(found) for what, found in self.names.items()}

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, FloatArray, IntArray, integer
-from bounds.evidence.response import LABELS, RECORD_FIELDS, Reading, Response, TraceError
+from bounds.evidence.block import Block
+from bounds.evidence.response import LABELS, RECORD_FIELDS, Reading, Response, TraceError, plain_text
 from bounds.evidence.tally import Tally
 
 if TYPE_CHECKING:
@@ -206,8 +207,8 @@ class TraceSet:
     def from_responses(cls, responses: Iterable[Response], *, horizon: int | None, reading: Reading) -> Self:
         """Put checked responses together: group by prompt, leave out and count what is empty or dropped."""
         seen = list(responses)
-        used = [r for r in seen if not r.missing and r.position.size]
-        tally = _left_out(seen)
+        used = [r for r in seen if r.usable]
+        tally = left_out(seen)
         if not used:
             raise TraceError("no response with a policy token: " + ("; ".join(notes(tally)) or "the log is empty"))
         longest = max(used, key=lambda r: r.position.size)
@@ -234,6 +235,46 @@ class TraceSet:
             where=tuple(r.where for r in used),
             labels={name: tuple(r.labels.get(name, "") for r in used) for name in _labels_of(used)},
             tokens=None if any(r.tokens is None for r in used) else np.concatenate([r.tokens for r in used]),
+            tally=tally,
+            horizon_guessed=horizon is None,
+        )
+
+    @classmethod
+    def from_block(cls, block: Block, *, horizon: int | None, reading: Reading) -> Self | None:
+        """All records of a block at once; None if any of them must be looked at by itself."""
+        reward = block.column("reward")
+        lacking = [name for name in ("prompt_id", *LABELS) if (c := block.column(name)) is not None and None in c]
+        if not block.unremarkable(reading) or lacking or block.column("prompt_tokens") is not None:
+            return None
+        rewards = None if reward is None or None in reward else np.array(reward, dtype=np.float64)
+        low, high = reading.reward_range
+        if reward is not None and (rewards is None or not ((rewards >= low) & (rewards <= high)).all()):
+            return None
+        lengths = np.diff(block.starts)
+        cap = int(lengths.max()) if horizon is None else horizon
+        prompts = block.column("prompt_id")
+        if lengths.max() > cap or prompts is None:
+            return None
+        keys = [plain_text(p) for p in prompts]
+        numbers = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+        labels = {name: tuple(map(plain_text, c)) for name in LABELS if (c := block.column(name)) is not None}
+        tally = Tally({"responses": len(block)})
+        tally.name("weight_version", labels.get("weight_version", ()))
+        tokens = dict(block.tokens)
+        return cls(
+            rollout=tokens.pop("rollout_logprobs"),
+            train=tokens.pop("train_logprobs"),
+            old=tokens.pop("old_logprobs", None),
+            exact=tokens,
+            starts=block.starts,
+            position=np.arange(int(block.starts[-1])) - np.repeat(block.starts[:-1], lengths),
+            prompt=np.array([numbers[key] for key in keys]),
+            prompt_ids=tuple(numbers),
+            horizon=cap,
+            reward=rewards,
+            reading=reading,
+            where=tuple(map(block.place, range(len(block)))),
+            labels=labels,
             tally=tally,
             horizon_guessed=horizon is None,
         )
@@ -267,7 +308,7 @@ def _is_nothing(value: object) -> bool:
 def notes(tally: Tally) -> list[str]:
     """What was left out of a log or not said in it, in plain words."""
     seen = tally["responses"] + tally["empty"] + tally["dropped"]
-    texts = []
+    texts = sorted(tally.names.get("notes", ()))
     if n := tally["empty"]:
         texts.append(f"{n} of {seen} responses have no policy token and are left out (first: {tally.places['empty']})")
     if n := tally["dropped"]:
@@ -285,7 +326,8 @@ def notes(tally: Tally) -> list[str]:
     return texts
 
 
-def _left_out(seen: Sequence[Response]) -> Tally:
+def left_out(seen: Sequence[Response]) -> Tally:
+    """Count the responses that cannot be used, and why."""
     tally = Tally()
     for r in seen:
         if r.missing:

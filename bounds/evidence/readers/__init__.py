@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -68,7 +67,8 @@ def read_traces(
     notes: list[str] = []
     responses = (Response.from_record(record, where, reading) for where, record in log.records(notes))
     traces = TraceSet.from_responses(responses, horizon=log.horizon if horizon is None else horizon, reading=reading)
-    return replace(traces, notes=(*notes, *traces.notes))
+    traces.tally.name("notes", notes)
+    return traces
 
 
 def read_records(

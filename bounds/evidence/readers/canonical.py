@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds.evidence.block import Block
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
 from bounds.evidence.readers.source import decode, documents, field_names, floats, look
 from bounds.evidence.response import RECORD_FIELDS, TraceError
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
 _HORIZON_KEY = b"trm_bounds.horizon"
 _FIELDS = (*RECORD_FIELDS, "row_id")
 _ARRAYS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2")
-_BATCH_BYTES = 2**26
+_PER_TOKEN = ("rollout_logprobs", "train_logprobs", "old_logprobs", "kl", "tv", "chi2")
+_REQUIRED = {"rollout_logprobs", "train_logprobs"}
+_BATCH_BYTES = 2**22
+
+
+def _blocks(path: Path) -> Iterator[Block | Records]:
+    if look(path).container == "parquet":
+        return _parquet_blocks(path)
+    return iter([_json_records(path)])
 
 
 def _recognises(head: Head) -> bool:
@@ -50,6 +59,7 @@ CANONICAL = Format(
     recognises=_recognises,
     records=_records,
     horizon=_horizon,
+    blocks=_blocks,
 )
 
 
@@ -126,6 +136,12 @@ def _open_parquet(path: Path) -> Any:
 
 
 def _parquet_records(path: Path) -> Records:
+    for part in _parquet_blocks(path):
+        yield from part.records() if isinstance(part, Block) else part
+
+
+def _parquet_blocks(path: Path) -> Iterator[Block | Records]:
+    """Batches of a file: as a block where every row has all of its lists, of equal lengths, else row by row."""
     import pyarrow as pa
 
     file = _open_parquet(path)
@@ -137,12 +153,40 @@ def _parquet_records(path: Path) -> Records:
     row = 0
     try:
         for batch in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
-            columns = [_cells(batch.column(n)) for n in names]
-            for cells in zip(*columns, strict=True) if names else [()] * batch.num_rows:
-                yield f"{path}: row {row}", {**dict(zip(names, cells, strict=True)), **others}
-                row += 1
+            yield _block(path, row, batch) or _rows(path, row, batch, others)
+            row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: damaged after row {row}: {error}") from None
+
+
+def _rows(path: Path, row: int, batch: Any, others: Mapping[str, Any]) -> Records:
+    names = batch.schema.names
+    columns = [_cells(batch.column(n)) for n in names]
+    for i, cells in enumerate(zip(*columns, strict=True) if names else [()] * batch.num_rows):
+        yield f"{path}: row {row + i}", {**dict(zip(names, cells, strict=True)), **others}
+
+
+def _block(path: Path, row: int, batch: Any) -> Block | None:
+    import pyarrow as pa
+
+    names = batch.schema.names
+    lists = {n: batch.column(n) for n in names if n in _PER_TOKEN}
+    if any(n in names for n in ("mask", "tokens", "row_id")) or not lists.keys() >= _REQUIRED or not batch.num_rows:
+        return None
+    if any(not isinstance(c, pa.ListArray | pa.LargeListArray) or c.null_count for c in lists.values()):
+        return None
+    starts = [c.offsets.to_numpy() for c in lists.values()]
+    counts = [np.diff(s) for s in starts]
+    if any(not np.array_equal(counts[0], other) for other in counts[1:]):
+        return None
+    flat = {}
+    for (name, column), start in zip(lists.items(), starts, strict=True):
+        values = column.values[int(start[0]) : int(start[-1])].to_numpy(zero_copy_only=False)
+        if values.dtype.kind not in "fiu":
+            return None
+        flat[name] = values.astype(np.float64)
+    rest = {n: batch.column(n).to_pylist() for n in names if n not in lists}
+    return Block(str(path), row, np.concatenate([[0], np.cumsum(counts[0], dtype=np.int64)]), flat, rest)
 
 
 def _batch_rows(metadata: Any) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bounds.evidence.block import Block
+
 #: Where each record stands ("file:line: row 3"), and the record, in the canonical names.
 Records = Iterator[tuple[str, Mapping[str, Any]]]
 
@@ -53,7 +55,8 @@ class Format:
     ``recognises`` looks at the head of a file. ``records`` yields where each record stands, and the record
     with canonical names (:data:`bounds.evidence.response.RECORD_FIELDS`, and ``row_id``, by which halves are
     joined); it is None for what is recognised only to say, in ``advice``, what would help. ``horizon`` is
-    the generation cap where the file carries it, ``unfinished`` why a file must not be read yet.
+    the generation cap where the file carries it, ``unfinished`` why a file must not be read yet. ``blocks``,
+    where a format has it, gives the same records as ``records``, many at once.
     """
 
     name: str
@@ -66,3 +69,4 @@ class Format:
     horizon: Callable[[Path], int | None] = _unsaid
     unfinished: Callable[[Path], str] = _finished
     advice: str = ""
+    blocks: Callable[[Path], Iterator[Block | Records]] | None = None

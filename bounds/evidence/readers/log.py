@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bounds._checks import integer
+from bounds.evidence.block import Block
 from bounds.evidence.readers.find import LogFile, find
 from bounds.evidence.readers.format import Records, Wanted
 from bounds.evidence.readers.join import join
@@ -68,33 +70,74 @@ class Log:
         TraceError
             Naming file and row.
         """
+        for part in self.parts(notes, whole_blocks=False):
+            yield from part.records() if isinstance(part, Block) else part
+
+    def parts(
+        self, notes: list[str], *, whole_blocks: bool = True, finished: Callable[[Path], None] = lambda path: None
+    ) -> Iterator[Block | Records]:
+        """The same records; those of columnar files in blocks, if they need not be joined or grouped.
+
+        ``finished`` is called with each file of which all parts were gone through (never for a log in two halves).
+        """
         notes += self.found
         repeats, steps = Repeats(), _Steps()
-        rows = self._rows(repeats, steps)
         if self.scored:
-            rows = join(rows, self._scored_rows(), notes)
-        for where, record in rows:
-            _refuse_half(where, record)
-            yield where, record
+            rows = join(chain.from_iterable(self._rows(f, repeats, steps) for f in self.files), self._scored(), notes)
+            yield _no_halves(rows)
+        else:
+            for file in self.files:
+                if whole_blocks and file.format.blocks is not None and self.group_size is None:
+                    yield from self._blocks(file, file.format.blocks(file.path), repeats, steps)
+                else:
+                    yield _no_halves(self._rows(file, repeats, steps))
+                finished(file.path)
         notes += filter(None, (repeats.remark(), steps.remark()))
 
-    def _rows(self, repeats: Repeats, steps: _Steps) -> Records:
-        """Rows of all files, with what their place says: the step, and which rows answer one prompt."""
-        wanted = Wanted(prompts=self.group_size is None)
-        for file in self.files:
-            repeats.begin()
-            rows = file.records(wanted)
-            for where, record in rows if self.group_size is None else _grouped(rows, file.path, self.group_size):
-                if record.get("step") is None:
-                    record = {**record, "step": file.step}
-                steps.see(record["step"])
-                repeats.see(where, record)
-                yield where, record
-            repeats.end(file.path)
+    def _rows(self, file: LogFile, repeats: Repeats, steps: _Steps) -> Records:
+        """Rows of a file, with what their place says: the step, and which rows answer one prompt."""
+        repeats.begin()
+        rows = file.records(Wanted(prompts=self.group_size is None))
+        if self.group_size is not None:
+            rows = _grouped(rows, file.path, self.group_size)
+        yield from _seen(rows, file, repeats, steps)
+        repeats.end(file.path)
 
-    def _scored_rows(self) -> Records:
+    def _blocks(
+        self, file: LogFile, parts: Iterator[Block | Records], repeats: Repeats, steps: _Steps
+    ) -> Iterator[Block | Records]:
+        repeats.begin()
+        for part in parts:
+            if not isinstance(part, Block) or (np.diff(part.starts) == 0).any():
+                rows = part.records() if isinstance(part, Block) else part
+                yield _no_halves(_seen(rows, file, repeats, steps))
+                continue
+            said = part.column("step") or [file.step] * len(part)
+            known = [file.step if step is None else step for step in said]
+            for step in set(known):
+                steps.see(step)
+            repeats.see_block(part)
+            yield replace(part, rows={**part.rows, "step": known})
+        repeats.end(file.path)
+
+    def _scored(self) -> Records:
         for file in self.scored:
             yield from file.records(Wanted(scored=True, prompts=False))
+
+
+def _seen(rows: Records, file: LogFile, repeats: Repeats, steps: _Steps) -> Records:
+    for where, record in rows:
+        if record.get("step") is None:
+            record = {**record, "step": file.step}
+        steps.see(record["step"])
+        repeats.see(where, record)
+        yield where, record
+
+
+def _no_halves(rows: Records) -> Records:
+    for where, record in rows:
+        _refuse_half(where, record)
+        yield where, record
 
 
 class _Steps:

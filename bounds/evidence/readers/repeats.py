@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bounds.evidence.block import Block
 from bounds.evidence.response import TraceError
 
 _SLOTS = 2**20  # 12 MB however long the log; past a million responses some repeats go unseen
@@ -35,9 +35,31 @@ class Repeats:
 
     def see(self, where: str, record: Mapping[str, Any]) -> None:
         """Look at one row."""
-        number = _fingerprint(record)
-        if number is None:
+        try:
+            drawn = np.asarray(record["rollout_logprobs"], dtype=np.float64)
+            if record.get("mask") is not None:
+                drawn = drawn[np.asarray(record["mask"], dtype=np.float64) != 0.0]
+            prompt = repr(record.get("prompt_id")) + repr(record.get("prompt_tokens"))
+            if drawn.size:
+                self._see(where, prompt, float(np.add.reduceat(drawn, [0])[0]), drawn[0], drawn[-1], drawn.size)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+            return  # what is wrong with it is said where the record is checked
+
+    def see_block(self, block: Block) -> None:
+        """Look at all rows of a block, none of them empty."""
+        drawn, starts = block.tokens["rollout_logprobs"], block.starts
+        total = np.add.reduceat(drawn, starts[:-1])
+        ends = zip(total.tolist(), drawn[starts[:-1]].tolist(), drawn[starts[1:] - 1].tolist(), strict=True)
+        lengths = np.diff(starts).tolist()
+        prompts = block.column("prompt_id") or [None] * len(block)
+        for i, (numbers, size, prompt) in enumerate(zip(ends, lengths, prompts, strict=True)):
+            self._see(block.place(i), repr(prompt) + "None", *numbers, size)
+
+    def _see(self, where: str, prompt: str, total: float, first: float, last: float, size: int) -> None:
+        """Sum, ends and length of the log-probs stand for all of them: other responses do not agree to the last bit."""
+        if not total < _PROBABLE:
             return
+        number = hash((prompt, total, float(first), float(last), size)) % 2**64 or 1
         self._rows[-1] += 1
         slot, this = number % _SLOTS, len(self._rows) - 1
         if int(self._seen[slot]) == number:
@@ -71,19 +93,3 @@ class Repeats:
             f"{self._count} responses stand in the log twice (same prompt, bitwise the same rollout log-probs; first: "
             f"{self._first}), too improbable to be drawn twice: they count twice here, and intervals are too narrow"
         )
-
-
-def _fingerprint(record: Mapping[str, Any]) -> int | None:
-    """A 64-bit hash of the prompt and the rollout log-probs; None for a probable or malformed one."""
-    try:
-        drawn = np.asarray(record["rollout_logprobs"], dtype=np.float64)
-        if record.get("mask") is not None:
-            drawn = drawn[np.asarray(record["mask"], dtype=np.float64) != 0.0]
-        if not drawn.sum() < _PROBABLE:
-            return None
-        state = hashlib.blake2b(repr(record.get("prompt_id")).encode(), digest_size=8)
-        state.update(np.asarray(record.get("prompt_tokens"), dtype=np.float64).tobytes())
-        state.update(drawn.tobytes())
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-        return None  # what is wrong with it is said where the record is checked
-    return int.from_bytes(state.digest(), "little") or 1

@@ -1,0 +1,157 @@
+"""A log of any size, a part at a time: memory does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from bounds._checks import MAX_HORIZON, integer
+from bounds.evidence.block import Block
+from bounds.evidence.moments import Moments
+from bounds.evidence.readers.format import Records
+from bounds.evidence.readers.log import Log
+from bounds.evidence.response import Reading, Response, TraceError
+from bounds.evidence.tally import Tally
+from bounds.evidence.traces import TraceSet, left_out, notes
+
+#: Policy tokens of one part.
+PART_TOKENS = 2**18
+_Paths = str | Path | Iterable[str | Path]
+
+
+def stream(
+    paths: _Paths,
+    *,
+    format: str = "auto",
+    horizon: int | None = None,
+    train: _Paths | None = None,
+    group_size: int | None = None,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    logprob_dtype: str = "float32",
+    on_missing: str = "error",
+) -> Stream:
+    """A log on disk, to be seen in parts; parameters and errors are those of :func:`bounds.read_traces`.
+
+    Examples
+    --------
+    >>> from bounds.evidence.readers import example_path
+    >>> [len(part) for part in stream(example_path())]
+    [96]
+    """
+    log = Log.open(paths, format=format, train=train, group_size=group_size)
+    cap = log.horizon if horizon is None else integer("horizon", horizon, 1, MAX_HORIZON)
+    return Stream(log, Reading(reward_range, logprob_dtype, on_missing), cap)
+
+
+class Stream:
+    """Parts of a log as TraceSets; may be gone through again."""
+
+    def __init__(self, log: Log, reading: Reading, horizon: int | None) -> None:
+        self._log = log
+        self._reading = reading
+        self._horizon = horizon
+
+    def __iter__(self) -> Iterator[TraceSet]:
+        """The parts.
+
+        Raises
+        ------
+        TraceError
+            Naming file, row, field and position; also for a log without a policy token.
+        """
+        rest, empty = Tally(), True
+        for part in self._parts(self._log, rest, lambda path: None):
+            empty = False
+            yield part
+        if empty:
+            _refuse_empty(rest)
+
+    def moments(
+        self,
+        *,
+        statistics: Iterable[str] = (),
+        suprema: bool = False,
+        progress: Callable[[Moments], None] | None = None,
+        resume: str | Path | None = None,
+    ) -> Moments:
+        """What :func:`bounds.certify` needs of the log, read once.
+
+        Parameters
+        ----------
+        statistics, suprema
+            As in :class:`Moments`.
+        progress : callable, optional
+            Called with the moments so far, after each part.
+        resume : path, optional
+            A file that is kept up to date, after each file of the log; if it is there, files that it holds are not
+            read again.
+
+        Raises
+        ------
+        TraceError
+            As when iterating; or if ``resume`` is something else.
+        """
+        m = Moments(statistics=statistics, suprema=suprema, horizon=self._horizon)
+        if resume is not None and Path(resume).exists():
+            m.merge(Moments.load(resume))
+        rest = Tally()
+
+        def finished(path: Path) -> None:
+            rest.name("files", [_identity(path)])
+            m.tally.add(rest)
+            rest.clear()
+            if resume is not None:
+                m.save(resume)
+
+        read = m.tally.names.get("files", set())
+        log = replace(self._log, files=tuple(f for f in self._log.files if _identity(f.path) not in read))
+        for part in self._parts(log, rest, finished) if log.files else ():
+            m.update(part)
+            if progress is not None:
+                progress(m)
+        m.tally.add(rest)
+        if not len(m):
+            _refuse_empty(m.tally)
+        if not m.groups_are_equal:
+            m.weigh_positions(self)
+        return m
+
+    def _parts(self, log: Log, rest: Tally, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
+        """The parts; what is in none of them is added to ``rest``."""
+        remarks: list[str] = []
+        for part in log.parts(remarks, finished=finished):
+            if isinstance(part, Block):
+                whole = TraceSet.from_block(part, horizon=self._horizon, reading=self._reading)
+                if whole is not None:
+                    yield whole
+                    continue
+                part = part.records()
+            while responses := self._next(part):
+                if any(r.usable for r in responses):
+                    yield TraceSet.from_responses(responses, horizon=self._horizon, reading=self._reading)
+                else:
+                    rest.add(left_out(responses))
+        rest.name("notes", remarks)
+
+    def _next(self, records: Records) -> list[Response]:
+        """The next responses: enough to fill a part, or what is left."""
+        responses: list[Response] = []
+        tokens = 0
+        for where, record in records:
+            responses.append(Response.from_record(record, where, self._reading))
+            tokens += responses[-1].position.size + 1
+            if tokens >= PART_TOKENS:
+                break
+        return responses
+
+
+def _identity(path: Path) -> str:
+    """A file as it is now."""
+    state = path.stat()
+    return f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
+
+
+def _refuse_empty(tally: Tally) -> NoReturn:
+    raise TraceError("no response with a policy token: " + ("; ".join(notes(tally)) or "the log is empty"))
