@@ -13,21 +13,31 @@ from types import MappingProxyType
 from typing import Protocol
 
 from bounds._checks import FloatArray, unknown
-from bounds.evidence.confidence.asymptotic import clustered_mean, clustered_ratio
-from bounds.evidence.confidence.betting import betting, betting_these_prompts
+from bounds.evidence.confidence.asymptotic import clustered_mean, clustered_ratio, leave_one_out, student_t
+from bounds.evidence.confidence.bets import betting, betting_these_prompts, predictable
+from bounds.evidence.confidence.bounded import clopper_pearson, empirical_bernstein, hoeffding
 from bounds.evidence.confidence.sample import Side, prompt_means
+from bounds.evidence.confidence.sequence import ConfidenceSequence, confidence_sequence
 from bounds.results import Interval
 
 __all__ = [
     "INTERVALS",
+    "ConfidenceSequence",
     "MeanInterval",
     "Side",
     "betting",
     "betting_these_prompts",
+    "clopper_pearson",
     "clustered_mean",
     "clustered_ratio",
+    "confidence_sequence",
+    "empirical_bernstein",
+    "hoeffding",
+    "leave_one_out",
     "mean_interval",
+    "predictable",
     "prompt_means",
+    "student_t",
 ]
 
 
@@ -40,8 +50,17 @@ class MeanInterval(Protocol):
         """The interval, at that confidence for the sides asked together."""
 
 
-#: Every method, by the name that tables use.
-INTERVALS: Mapping[str, MeanInterval] = MappingProxyType({"betting": betting})
+#: Every method, by the name that tables use; Clopper-Pearson takes values at the ends of the range only.
+INTERVALS: Mapping[str, MeanInterval] = MappingProxyType(
+    {
+        "betting": betting,
+        "predictable": predictable,
+        "empirical_bernstein": empirical_bernstein,
+        "hoeffding": hoeffding,
+        "clopper_pearson": clopper_pearson,
+        "student_t": student_t,
+    }
+)
 
 
 def mean_interval(
