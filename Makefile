@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-extras fuzz lint figures bench attack clean
+.PHONY: demo test test-extras fuzz coverage lint figures bench attack clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -29,6 +29,9 @@ figures: $(VENV)/.core
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks -o addopts= --benchmark-columns=median,iqr,rounds
+
+coverage: $(VENV)/.core
+	$(BIN)/python tests/coverage_study.py
 
 attack: $(VENV)/.core
 	$(BIN)/python -m bounds.proof.worst_case

@@ -144,13 +144,12 @@ def betting_these_prompts(
     0.063
     """
     group = prompt_numbers(np.asarray(values), prompt)
-    count = np.bincount(group)
-    weight = (count.min() / count)[group]
+    bets = prompt_bets(group)
 
     def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
-        return lower_limit(data, low, lambda _: Bets(weight, LEVELS), alpha)
+        return lower_limit(data, low, lambda _: bets, alpha)
 
-    method = f"order-free betting, {count.size} prompts of this batch"
+    method = f"order-free betting, {group.max() + 1} prompts of this batch"
     return two_sided(lower_end, values, confidence, low, high, side, Standing.MEASURED, method)
 
 
@@ -162,6 +161,12 @@ def order_free(gain: FloatArray) -> Bets:
     return Bets(np.ones(gain.size), LEVELS)
 
 
+def prompt_bets(group: IntArray) -> Bets:
+    """The same bets on all responses to a prompt, inversely to their number, at each of :data:`LEVELS`."""
+    count = np.bincount(group)
+    return Bets((count.min() / count)[group], LEVELS)
+
+
 def predictable_bets(gain: FloatArray, alpha: float, looks: float | FloatArray) -> Bets:
     r"""Bet sqrt(2 log(1/alpha) / (q_(i-1) looks_i)), at most 0.9, on value i.
 
@@ -169,10 +174,13 @@ def predictable_bets(gain: FloatArray, alpha: float, looks: float | FloatArray) 
     would. This is the growth-optimal bet for ``looks`` values of that spread. Any bet that does not use value i or
     later ones is valid; this choice only decides the width.
     """
-    seen = np.minimum(gain, 1e150)  # squares must not overflow
+    unit = gain[np.argmax(gain > 0.0)]  # the first gain: before it all is 0, so no bet sees it early
+    with np.errstate(over="ignore", under="ignore"):
+        seen = np.minimum(gain / unit if unit > 0.0 else gain, 1e150)  # squares must not overflow
+        total, squares = np.cumsum(seen), np.cumsum(np.square(seen))
     count = np.arange(1.0, gain.size + 1.0)
-    with np.errstate(invalid="ignore", divide="ignore", under="ignore"):
-        squares = np.cumsum(np.square(seen)) / np.square(np.cumsum(seen)) * np.square(count)
-    spread = np.nan_to_num(np.maximum(squares - count, 0.0), posinf=0.0)
+    spread = np.square(count)  # zeros only: as large as if the next value were the first gain
+    some = total > 0.0
+    spread[some] = np.maximum(squares[some] / np.square(total[some] / count[some]) - count[some], 0.0)
     before = np.concatenate([[_FIRST_SPREAD], (_FIRST_SPREAD + spread) / (count + 1.0)])[:-1]
     return Bets(np.minimum(np.sqrt(-2.0 * math.log(alpha) / (before * looks)), _LARGEST_BET), _ONE_LEVEL)

@@ -1,0 +1,79 @@
+"""True mean minus the lower end at 95 % (one-sided), mean over repetitions: the table in README.md."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from bounds._checks import FloatArray
+from bounds.evidence.confidence import INTERVALS, betting_these_prompts, leave_one_out, prompt_means
+
+CONFIDENCE, RESPONSES, CAP = 0.95, 8, 4.0
+SIZES = (32, 128, 512, 2048)
+Widths = dict[str, float]
+
+
+def _improvement(rng: np.random.Generator, n: int, kl: float) -> Widths:
+    """J(theta) - J(roll) = 0: mean reward .4, log-normal P of that KL, eight responses; n prompts."""
+    prompt = np.repeat(np.arange(n), RESPONSES)
+    product = np.exp(rng.normal(-kl, math.sqrt(2.0 * kl), prompt.size))
+    reward = (rng.random(prompt.size) < 0.4) * 1.0
+    gain = reward * (product - 1.0)
+    capped = prompt_means(reward * (np.minimum(product, CAP) - 1.0), prompt)  # its mean is not above the gain's
+    widths = _widths(prompt_means(gain, prompt), 0.0, -1.0, math.inf)
+    widths |= {
+        m: w for m, w in _widths(capped, 0.0, -1.0, CAP - 1.0).items() if m in ("empirical_bernstein", "hoeffding")
+    }
+    widths["these prompts"] = -betting_these_prompts(gain, prompt, CONFIDENCE, low=-1.0, side="lower").low
+    widths["leave_one_out"] = -leave_one_out(reward, product, prompt, CONFIDENCE, side="lower").low
+    return widths
+
+
+def _widths(values: FloatArray, mean: float, low: float, high: float) -> Widths:
+    """Of every method that takes such values."""
+    binary = bool(np.isin(values, (low, high)).all())
+    return {
+        name: mean - interval(values, CONFIDENCE, low=low, high=high, side="lower").low
+        for name, interval in INTERVALS.items()
+        if binary or name != "clopper_pearson"
+    }
+
+
+def _simple(
+    draw: Callable[[np.random.Generator, int], FloatArray], mean: float, low: float, high: float
+) -> Callable[[np.random.Generator, int], Widths]:
+    return lambda rng, n: _widths(draw(rng, n), mean, low, high)
+
+
+DATA: dict[str, Callable[[np.random.Generator, int], Widths]] = {
+    "R(P-1), KL .05": partial(_improvement, kl=0.05),
+    "R(P-1), KL .5": partial(_improvement, kl=0.5),
+    "uniform": _simple(lambda rng, n: rng.random(n), 0.5, 0.0, 1.0),
+    "0/1, mean .1": _simple(lambda rng, n: (rng.random(n) < 0.1) * 1.0, 0.1, 0.0, 1.0),
+    "beta(10, 30)": _simple(lambda rng, n: rng.beta(10, 30, n), 0.25, 0.0, 1.0),
+    "log-normal, sd of log 2": _simple(lambda rng, n: np.exp(rng.normal(-2.0, 2.0, n)), 1.0, 0.0, math.inf),
+}
+METHODS = (*INTERVALS, "these prompts", "leave_one_out")
+
+
+def main() -> None:
+    """Print the table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=200)
+    repetitions = parser.parse_args().repetitions
+    print(f"| values | N | {' | '.join(METHODS)} |")
+    print("|---" * (2 + len(METHODS)) + "|")
+    for name, draw in DATA.items():
+        for n in SIZES:
+            rng = np.random.default_rng(0)
+            found = [draw(rng, n) for _ in range(repetitions)]
+            cells = [f"{np.mean([w[m] for w in found]):.3g}" if m in found[0] else "" for m in METHODS]
+            print(f"| {name} | {n} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""How often intervals contain the mean, on distributions whose mean is known. ``make coverage`` prints the table.
+
+A guarantee is judged as one: the misses of each end, and of both, must not be significantly more than allowed, by an
+exact one-sided binomial test at level 1e-4. The seed is fixed. The tests run a short form of the same study.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from scipy import stats
+
+from bounds._checks import FloatArray
+from bounds.evidence.confidence import INTERVALS, betting_these_prompts, confidence_sequence, prompt_means
+from bounds.results import Interval
+
+LEVEL = 1e-4
+Method = Callable[..., Interval]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Independent values with a known mean in a declared range."""
+
+    name: str
+    draw: Callable[[np.random.Generator, int], FloatArray]  # (rng, N) -> values [N]
+    mean: Callable[[int], float]  # of one value, where N values are drawn
+    low: float = 0.0
+    high: float = 1.0
+
+    def takes(self, method: str) -> bool:
+        """Whether the method is meant for such data."""
+        return method != "clopper_pearson" or self.name.startswith("two-point")
+
+
+def _two_point(name: str, share: Callable[[int], float], low: float = 0.0, high: float = 1.0) -> Scenario:
+    def draw(rng: np.random.Generator, n: int) -> FloatArray:
+        return np.where(rng.random(n) < share(n), high, low)
+
+    return Scenario(f"two-point, {name}", draw, lambda n: low + share(n) * (high - low), low, high)
+
+
+def _gains(rng: np.random.Generator, n: int) -> FloatArray:
+    """R(P-1) of eight responses to each prompt, R = 1[P > 1], the prompt deciding the KL: prompt means."""
+    sigma = np.repeat(rng.choice([0.2, 0.8], size=n), 8)
+    product = np.exp(rng.normal(-np.square(sigma) / 2, sigma))
+    return prompt_means(np.maximum(product - 1.0, 0.0), np.repeat(np.arange(n), 8))
+
+
+_GAIN = float(np.mean([2.0 * stats.norm.cdf(sigma / 2) - 1.0 for sigma in (0.2, 0.8)]))
+
+
+def _log_normal(rng: np.random.Generator, n: int) -> FloatArray:
+    return np.exp(rng.normal(-2.0, 2.0, size=n))
+
+
+SCENARIOS = (
+    Scenario("uniform", lambda rng, n: rng.random(n), lambda n: 0.5),
+    Scenario("arcsine", lambda rng, n: rng.beta(0.5, 0.5, n), lambda n: 0.5),
+    Scenario("skewed right", lambda rng, n: rng.beta(0.05, 0.95, n), lambda n: 0.05),
+    Scenario("skewed left", lambda rng, n: rng.beta(0.95, 0.05, n), lambda n: 0.95),
+    Scenario("Pareto cut at 100", lambda rng, n: np.minimum(1.0 + rng.pareto(1.2, n), 100.0),
+             lambda n: 6.0 - 5.0 * 100.0**-0.2, 0.0, 100.0),
+    Scenario("log-normal, no upper range", _log_normal, lambda n: 1.0, 0.0, math.inf),
+    Scenario("its mirror, no lower range", lambda rng, n: 1.0 - _log_normal(rng, n), lambda n: 0.0, -math.inf, 1.0),
+    Scenario("R(P-1), 8 responses a prompt", _gains, lambda n: _GAIN, -1.0, math.inf),
+    _two_point("fair", lambda n: 0.5, -1.0, 1.0),
+    _two_point("rare", lambda n: 0.1 / n),
+    _two_point("all high with probability .05", lambda n: 0.05 ** (1.0 / n)),
+    _two_point("all low with probability .05", lambda n: 1.0 - 0.05 ** (1.0 / n), 0.0, 1e6),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Misses:
+    """How often the mean was below the lower end, and above the upper one."""
+
+    low: int
+    high: int
+    repetitions: int
+    confidence: float  # of both ends together, half of the error for each
+
+    @property
+    def coverage(self) -> float:
+        """Share of the intervals that contained the mean."""
+        return 1.0 - (self.low + self.high) / self.repetitions
+
+    @property
+    def p_value(self) -> float:
+        """Of the guarantee, from the worst of: lower end, upper end, both."""
+        alpha = 1.0 - self.confidence
+        counts = ((self.low, alpha / 2), (self.high, alpha / 2), (self.low + self.high, alpha))
+        return min(float(stats.binom.sf(k - 1, self.repetitions, error)) for k, error in counts)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the guarantee is not refuted."""
+        return self.p_value >= LEVEL
+
+
+def misses(method: Method, scenario: Scenario, n: int, repetitions: int, confidence: float, seed: int) -> Misses:
+    """Misses of two-sided intervals on fresh samples."""
+    rng = np.random.default_rng([seed, n])
+    mean, low, high = scenario.mean(n), 0, 0
+    for _ in range(repetitions):
+        found = method(scenario.draw(rng, n), confidence, low=scenario.low, high=scenario.high)
+        low += found.low > mean
+        high += found.high < mean
+    return Misses(low, high, repetitions, confidence)
+
+
+def misses_these_prompts(prompts: int, repetitions: int, confidence: float, seed: int, most: int = 8) -> Misses:
+    """The prompts of a batch are fixed, with means of their own and 2 to ``most`` responses; only these are drawn."""
+    rng = np.random.default_rng([seed, prompts])
+    mean = rng.beta(0.3, 0.7, prompts)
+    prompt = np.repeat(np.arange(prompts), rng.integers(2, most + 1, prompts))
+    low = high = 0
+    for _ in range(repetitions):
+        values = (rng.random(prompt.size) < mean[prompt]) * 1.0
+        found = betting_these_prompts(values, prompt, confidence, low=0.0, high=1.0)
+        low += found.low > mean.mean()
+        high += found.high < mean.mean()
+    return Misses(low, high, repetitions, confidence)
+
+
+def misses_at_any_time(
+    method: str, scenario: Scenario, n: int, repetitions: int, confidence: float, seed: int
+) -> Misses:
+    """Misses of a confidence sequence: the mean left it at one time at least."""
+    rng = np.random.default_rng([seed, n])
+    low = high = 0
+    for _ in range(repetitions):
+        found = confidence_sequence(
+            scenario.draw(rng, n), confidence, low=scenario.low, high=scenario.high, method=method
+        )
+        low += found.low[-1] > scenario.mean(n)  # ends are running intersections
+        high += found.high[-1] < scenario.mean(n)
+    return Misses(low, high, repetitions, confidence)
+
+
+def _row(name: str, n: int, repetitions: int, confidence: float) -> tuple[str, list[str], bool]:
+    """One line of the table: coverage by method at one distribution and N (worker process)."""
+    scenario = next(s for s in SCENARIOS if s.name == name)
+    cells, fine = [], True
+    for method, function in INTERVALS.items():
+        if not scenario.takes(method):
+            cells.append("")
+            continue
+        found = misses(function, scenario, n, repetitions, confidence, seed=0)
+        guaranteed = method != "student_t"
+        fine &= found.holds or not guaranteed
+        cells.append(f"{found.coverage:.4f}{'' if found.holds else ' too low'}")
+    return f"{name}, N = {n}", cells, fine
+
+
+def main() -> int:
+    """Print coverage of every method on every distribution; 1 if a guarantee is refuted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=2000)
+    parser.add_argument("--confidence", type=float, default=0.95)
+    chosen = parser.parse_args()
+    started, fine = time.perf_counter(), True
+    jobs = [(scenario.name, n) for scenario in SCENARIOS for n in (5, 20, 100, 500)]
+    row = partial(_row, repetitions=chosen.repetitions, confidence=chosen.confidence)
+    print(f"coverage of intervals at {chosen.confidence}, {chosen.repetitions} repetitions; "
+          f"'too low': refuted at level {LEVEL:g} (student_t promises nothing)")  # fmt: skip
+    print(" " * 58 + "".join(f"{name:>20}" for name in INTERVALS))
+    with ProcessPoolExecutor() as pool:
+        for label, cells, holds in pool.map(row, *zip(*jobs, strict=True)):
+            print(f"{label:58}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+            fine &= holds
+    for prompts in (5, 20, 100):
+        found = misses_these_prompts(prompts, chosen.repetitions, chosen.confidence, seed=0)
+        print(f"{f'betting, these {prompts} prompts, 2 to 8 responses':78}{found.coverage:.4f}")
+        fine &= found.holds
+    for method in ("betting", "predictable"):
+        for scenario in (SCENARIOS[2], SCENARIOS[7]):
+            found = misses_at_any_time(method, scenario, 100, chosen.repetitions // 4, chosen.confidence, seed=0)
+            print(f"{f'{method} at all times up to 100, {scenario.name}':78}{found.coverage:.4f}")
+            fine &= found.holds
+    print(f"every guarantee {'held' if fine else 'did NOT hold'}; {time.perf_counter() - started:.0f} s")
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
