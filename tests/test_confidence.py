@@ -267,6 +267,18 @@ def test_the_lower_limit_itself_is_on_the_safe_side(values, low, confidence):
         assert _exact_wealth(exact_gains, Bets(np.ones(data.size), LEVELS), Fraction(end) - Fraction(low)) >= 1 / alpha
 
 
+def test_rounding_of_a_limit_far_from_zero_goes_down():
+    """Gains of some thousand ulps: half of the sums low + gap would round up."""
+    rng = np.random.default_rng(16)
+    for low in (-5.0, 3.7, 1000.1):
+        for _ in range(10):
+            data = low + 1e-12 * abs(low) * rng.random(4)
+            end = betting(data, 0.5, low=low, side="lower").low
+            gains = [Fraction(x) - Fraction(low) for x in data.tolist()]
+            assert end > low
+            assert _exact_wealth(gains, Bets(np.ones(4), LEVELS), Fraction(end) - Fraction(low)) >= 2
+
+
 @given(st.integers(1, 40), st.integers(0, 40), levels)
 def test_clopper_pearson_is_on_the_safe_side_and_exact(n, k, confidence):
     k = min(k, n)

@@ -78,6 +78,7 @@ def leave_one_out(
     theta << roll (E[P] = 1 for each prompt). With mass m of theta where roll has none, E[b (P - 1)] = -E[b m]: the
     interval is then for another quantity. A baseline that comes from other prompts makes their terms dependent, but
     in second order only: products of two terms differ in mean from independent ones by 1/N^2 of their size.
+    Where the rewards of no prompt differ every term is 0 and so is the width: then nothing was learned.
 
     Examples
     --------
