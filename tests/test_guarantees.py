@@ -146,7 +146,7 @@ def test_a_guaranteed_improvement_and_a_guaranteed_loss_are_said():
 
 def test_the_sentence_says_what_would_do():
     c = bounds.certify(bounds.example_traces())
-    assert f"about {620:,} prompts (if all are like these 24)" in c.sentence()
+    assert "prompts (if all are like these 24)" in c.sentence()
     assert f"a KL per response below L' = {c.estimates['surrogate_gain'].value:.3g}" in c.sentence()
     assert c.guarantees.prompts_needed == prompts_needed_of(c)
     for text in HYPOTHESES:

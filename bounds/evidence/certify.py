@@ -121,7 +121,7 @@ def certify(
             *([Assumption("horizon", m.horizon, "the longest response, since none was given")] * m.horizon_guessed),
         ),
     )
-    return _with_guarantees(result, guarantees(m, confidence, keep))
+    return _with_guarantees(result, guarantees(m, confidence, keep, support_gap=not profiles.absolutely_continuous))
 
 
 def _with_guarantees(result: Certificate, found: Guarantees) -> Certificate:
@@ -170,6 +170,11 @@ class _Profiles:
             self._means |= _by_position(m, with_kl=k3_is_all or "kl" in m)
         self.contradictions: list[str] = []
         self.evaluated: set[str] = set()
+
+    @property
+    def absolutely_continuous(self) -> bool:
+        """Whether theta << roll, as far as is known."""
+        return Profile(**self._fixed).absolutely_continuous
 
     def table(self) -> BoundTable:
         """Bounds at the point estimates."""

@@ -14,7 +14,7 @@ from bounds.divergence.rows import two_outcome_kl
 from bounds.evidence.confidence import clustered_mean
 from bounds.evidence.response import TraceError
 from bounds.evidence.tally import Tally
-from bounds.evidence.traces import TraceSet, notes
+from bounds.evidence.traces import TraceSet, remarks
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
@@ -227,7 +227,7 @@ def warnings_for(m: Moments) -> list[str]:
         If the log as a whole is shifted by one token.
     """
     _refuse_shifted_log(m.tally)
-    return [*notes(m.tally), *_horizon_note(m), *(text for check in _CHECKS if (text := check(m)))]
+    return [*remarks(m.tally), *_horizon_note(m), *(text for check in _CHECKS if (text := check(m)))]
 
 
 def _horizon_note(m: Moments) -> list[str]:

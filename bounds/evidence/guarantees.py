@@ -19,21 +19,31 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
-from bounds.evidence.confidence import INTERVALS, betting, betting_these_prompts, clustered_mean, prompt_means
-from bounds.evidence.confidence.betting import FRACTIONS
+from bounds.evidence.confidence import (
+    INTERVALS,
+    betting,
+    betting_these_prompts,
+    clustered_mean,
+    leave_one_out,
+    prompt_means,
+)
+from bounds.evidence.confidence.bets import LEVELS
 from bounds.evidence.moments import Moments
 from bounds.results import Bound, Claim, Guarantees, Interval, Standing
 
+_COMPARED = ("predictable", "empirical_bernstein", "hoeffding")
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
-def guarantees(m: Moments, confidence: float, keep: BoolArray | None) -> Guarantees:
+def guarantees(m: Moments, confidence: float, keep: BoolArray | None, *, support_gap: bool = False) -> Guarantees:
     """Every interval of J(theta) - J(roll) that needs no bound.
 
     Parameters
     ----------
     keep : array [N] or None
         Which responses the mask keeps.
+    support_gap : bool
+        Whether theta has mass where roll has none: then what needs theta << roll is left out.
     """
     if "reward" not in m:
         return Guarantees()
@@ -42,7 +52,8 @@ def guarantees(m: Moments, confidence: float, keep: BoolArray | None) -> Guarant
     return Guarantees(
         new_prompts=data.new_prompts(),
         these_prompts=data.these_prompts(),
-        others={f"improvement_{name}_truncated": data.truncated(name) for name in INTERVALS},
+        asymptotic=None if support_gap else data.asymptotic(),
+        others={f"improvement_{name}": data.truncated(name) for name in _COMPARED},
         log_surrogate=_scaled(
             clustered_mean(times(data.reward, m["log_product"]), m.prompt, confidence), spread, "R log P"
         ),
@@ -112,6 +123,14 @@ class _Data:
             "these prompts",
         )
 
+    def asymptotic(self) -> Interval:
+        """Leave-one-out, clustered by prompt; needs theta << roll."""
+        with np.errstate(over="ignore"):
+            found = leave_one_out(self.reward, self.excess + 1.0, self.prompt, self.confidence)
+        return replace(
+            found, value=self.spread * found.value, low=self.spread * found.low, high=self.spread * found.high
+        )
+
     def truncated(self, name: str) -> Interval:
         """By another method, which needs P to be cut on both sides."""
         most = _TRUNCATE_AT - 1.0
@@ -169,7 +188,7 @@ def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
     At m = 0 the wealth of k copies of the sample is mean_f exp(k sum_i log(1 + f Z_i)).
     """
     with np.errstate(over="ignore"):
-        logs = np.log1p(FRACTIONS[:, None] * np.minimum(gains, 1e300)).sum(axis=1)
+        logs = np.log1p(LEVELS[:, None] * np.minimum(gains, 1e300)).sum(axis=1)
     if logs.max() <= 0.0:
         return None
     target = -math.log(1.0 - confidence)

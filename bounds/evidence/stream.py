@@ -14,7 +14,7 @@ from bounds.evidence.readers.format import Records
 from bounds.evidence.readers.log import Log
 from bounds.evidence.response import Reading, Response, TraceError
 from bounds.evidence.tally import Tally
-from bounds.evidence.traces import TraceSet, left_out, notes
+from bounds.evidence.traces import TraceSet, left_out, remarks
 
 #: Policy tokens of one part.
 PART_TOKENS = 2**18
@@ -120,8 +120,8 @@ class Stream:
 
     def _parts(self, log: Log, rest: Tally, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
         """The parts; what is in none of them is added to ``rest``."""
-        remarks: list[str] = []
-        for part in log.parts(remarks, finished=finished):
+        noted: list[str] = []
+        for part in log.parts(noted, finished=finished):
             if isinstance(part, Block):
                 whole = TraceSet.from_block(part, horizon=self._horizon, reading=self._reading)
                 if whole is not None:
@@ -133,7 +133,7 @@ class Stream:
                     yield TraceSet.from_responses(responses, horizon=self._horizon, reading=self._reading)
                 else:
                     rest.add(left_out(responses))
-        rest.name("notes", remarks)
+        rest.name("notes", noted)
 
     def _next(self, records: Records) -> list[Response]:
         """The next responses: enough to fill a part, or what is left."""
@@ -154,4 +154,4 @@ def _identity(path: Path) -> str:
 
 
 def _refuse_empty(tally: Tally) -> NoReturn:
-    raise TraceError("no response with a policy token: " + ("; ".join(notes(tally)) or "the log is empty"))
+    raise TraceError("no response with a policy token: " + ("; ".join(remarks(tally)) or "the log is empty"))

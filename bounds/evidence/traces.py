@@ -56,6 +56,11 @@ class TraceSet:
         )
 
     @property
+    def notes(self) -> list[str]:
+        """What was left out of the log or not said in it, in plain words."""
+        return remarks(self.tally)
+
+    @property
     def lengths(self) -> IntArray:
         """Policy tokens of each response [N]."""
         return np.diff(self.starts)
@@ -210,7 +215,7 @@ class TraceSet:
         used = [r for r in seen if r.usable]
         tally = left_out(seen)
         if not used:
-            raise TraceError("no response with a policy token: " + ("; ".join(notes(tally)) or "the log is empty"))
+            raise TraceError("no response with a policy token: " + ("; ".join(remarks(tally)) or "the log is empty"))
         longest = max(used, key=lambda r: r.position.size)
         cap = integer("horizon", longest.position.size if horizon is None else horizon, 1, MAX_HORIZON)
         if longest.position.size > cap:
@@ -305,7 +310,7 @@ def _is_nothing(value: object) -> bool:
     return value is None or (isinstance(value, float) and np.isnan(value))
 
 
-def notes(tally: Tally) -> list[str]:
+def remarks(tally: Tally) -> list[str]:
     """What was left out of a log or not said in it, in plain words."""
     seen = tally["responses"] + tally["empty"] + tally["dropped"]
     texts = sorted(tally.names.get("notes", ()))
