@@ -123,18 +123,35 @@ def _raised(total: float, size: int, roundings: int) -> Fraction:
 def dot_up(a: FloatArray, b: FloatArray, roundings: int = 0) -> Fraction:
     """An upper value of sum(a * b) for non-negative arrays; ``roundings``: those that a and b carry.
 
-    Both are scaled by powers of two to have their largest entry near 1, so that nothing that counts underflows;
-    what does is covered by one smallest subnormal for each term. An infinite entry times 0 is 0: an empty term.
+    Products that underflow lose at most one smallest subnormal each. An infinite entry times 0 is 0: an empty term.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        total = _dot(a, b)
+    if 1e-280 < total < math.inf:
+        return _raised(total, a.size, roundings + _BLOCK) + Fraction(math.ulp(0.0)) * a.size
+    return _scaled_dot_up(a, b, roundings)
+
+
+_BLOCK = 512
+
+
+def _dot(a: FloatArray, b: FloatArray) -> float:
+    """sum(a * b) in blocks of 512, within which the order does not matter to the margin: each adds 511 times."""
+    whole = a.size - a.size % _BLOCK
+    blocks = np.matmul(a[:whole].reshape(-1, 1, _BLOCK), b[:whole].reshape(-1, _BLOCK, 1))
+    return float(np.sum(blocks)) + float(a[whole:] @ b[whole:])
+
+
+def _scaled_dot_up(a: FloatArray, b: FloatArray, roundings: int) -> Fraction:
+    """The same where the sum is 0, beyond the floats, NaN from 0 * inf, or so small that underflow counts.
+
+    Both are scaled by powers of two to have their largest entry near 1.
     """
     shift_a, shift_b = (_exponent(x) for x in (a, b))
+    both = (a > 0.0) & (b > 0.0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        products = _scaled(a, -shift_a) * _scaled(b, -shift_b)
-    total = float(np.sum(products))
-    underflowed = products.size
-    if not total > 1e-280:  # rare: 0, so small that underflow would count, or NaN from 0 * inf
-        both = (a > 0.0) & (b > 0.0)
-        products = np.where(both, products, 0.0)
-        total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
+        products = np.where(both, _scaled(a, -shift_a) * _scaled(b, -shift_b), 0.0)
+    total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
     if math.isinf(total):
         return INFINITE
     least = Fraction(math.ulp(0.0)) * underflowed
@@ -150,23 +167,22 @@ def _exponent(x: FloatArray) -> int:
     return math.frexp(largest)[1] if math.isfinite(largest) else 0
 
 
-def upper_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
-    """An upper value, closer than 2^-99 relative, of a non-negative transcendental expression.
+def enclosure(function: Callable[[Any], Any], bits: int = 0) -> tuple[Fraction, Fraction]:
+    """A lower and an upper value, each closer than 2^-99 relative, of a non-negative transcendental expression.
 
     ``function`` takes mpmath's interval context and returns an interval; ``bits`` is how many leading bits
     may cancel in it, and 160 more are carried. The ends of mpmath's exp and log can be wrong in their last
-    bits (seen: 2^-176 relative after cancellation), so the upper end is raised by 2^-100.
+    bits (seen: 2^-176 relative after cancellation), so both ends are moved outward by 2^-100.
     """
     context = _interval_context()
     context.prec = _ROOT_BITS + bits
-    return _rational(function(context).b) * (1 + Fraction(1, 2**100))
+    value = function(context)
+    return _rational(value.a) * (1 - Fraction(1, 2**100)), _rational(value.b) * (1 + Fraction(1, 2**100))
 
 
-def lower_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
-    """A lower value; see :func:`upper_value`."""
-    context = _interval_context()
-    context.prec = _ROOT_BITS + bits
-    return _rational(function(context).a) * (1 - Fraction(1, 2**100))
+def upper_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
+    """The upper one; see :func:`enclosure`."""
+    return enclosure(function, bits)[1]
 
 
 def interval(context: Any, x: Fraction) -> Any:

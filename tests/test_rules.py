@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from oracle import real, truth
 
 import bounds
+from bounds.divergence.inequalities import chi2_per_kl, pinsker_curve
 from bounds.theory.published import PUBLISHED_RULES
 
 NAMES = [r.name for r in bounds.RULES]
@@ -152,6 +153,54 @@ def test_per_position_profiles_against_the_oracle(route, T):
         assert total <= real(value) <= total * (1 + mpmath.mpf(10) ** -12)
 
 
+BY_ARRAYS = {
+    "context_shift_profile": ("max_tv", "mean_kl", "mean_tv"),
+    "adaptive_profile": ("mean_tv", "max_tv", "max_kl"),
+    "martingale_chi2": ("max_chi2",),
+    "cauchy_schwarz": ("mean_chi2", "mean_kl"),
+}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200])
+@pytest.mark.parametrize("T", [31, 2**14 + 77])
+@pytest.mark.parametrize("name", BY_ARRAYS)
+def test_long_profiles_against_sums_one_by_one(name, T, scale):
+    """Across the blocks in which they are summed: not below, and within 1e-12; wild and tame entries."""
+    rng = np.random.default_rng(T)
+    spread = rng.random(T) ** 9 * (rng.random(T) < 0.7) * (0.5 if name == "martingale_chi2" and scale == 1 else 1.0)
+    arrays = {n: spread * scale * (0.5 if n.startswith("mean") else 1.0) for n in BY_ARRAYS[name]}
+    arrays = {n: a * (min(1.0, 50 / T) if scale == 1 else 1.0) for n, a in arrays.items()}
+    profile = bounds.Profile(T=T, **arrays)
+    value, tv_seq = bounds.rule(name).value(profile), profile.resolve("tv_seq", "sharp")
+    with mpmath.workdps(30):
+        cap = real(tv_seq.value) if tv_seq else mpmath.mpf(1)
+        resolved = {n: [real(x) for x in profile.resolve_array(n, "sharp")[0].tolist()] for n in arrays}
+        truth = literal_profile(name, resolved, cap)
+        assert truth <= real(value) <= truth * (1 + mpmath.mpf(10) ** -12) + real(1e-323)
+
+
+def literal_profile(name, arrays, tv_seq):
+    """The rule position by position in mpmath; running sums and products one entry at a time."""
+    steps = list(zip(*(arrays[n] for n in BY_ARRAYS[name]), strict=True))
+    first, second, survive, total = mpmath.mpf(0), mpmath.mpf(0), mpmath.mpf(1), mpmath.mpf(0)
+    for step in steps if name in ("context_shift_profile", "martingale_chi2") else reversed(steps):
+        if name == "context_shift_profile":
+            eps, kl, tv = step
+            total += 2 * eps * min(tv_seq, mpmath.sqrt(first / 2), second, 1 - survive)
+            first, second, survive = first + kl, second + tv, survive * (1 - eps)
+        elif name == "adaptive_profile":
+            tv, eps, kl = step
+            total += 2 * tv * min(1, 1 - survive, mpmath.sqrt(first / 2))
+            first, survive = first + kl, survive * (1 - eps)
+        elif name == "martingale_chi2":
+            total += step[0] * second
+            second += step[0] * (1 + second)
+        else:
+            total += mpmath.sqrt(step[0] * first / 2)
+            first += step[1]
+    return mpmath.sqrt(total) / 2 if name == "martingale_chi2" else total
+
+
 def test_mean_tv_is_filled_from_kl_arrays():
     kl = np.array([0.0, 0.02, 3.0])
     table = bounds.unified(T=3, mean_kl=kl, max_kl=np.maximum(kl, 0.5) * 2)
@@ -159,13 +208,32 @@ def test_mean_tv_is_filled_from_kl_arrays():
     assert (filled.how, filled.used) == ("smallest of sqrt(mean_kl/2), sqrt(max_kl/2)", ("mean_kl", "max_kl"))
     same = bounds.unified(T=3, delta=6.0, epsilon=1.0, mean_tv=np.minimum(1.0, np.sqrt(kl / 2)))
     assert table["adaptive"].value == pytest.approx(same["adaptive"].value, rel=1e-12)
-    assert table["trajectory_tv"].value == pytest.approx(0.1 + math.sqrt(1 - math.exp(-3.0)), rel=1e-12)
+    by_curve = sum(float(pinsker_curve(Fraction(x))) for x in kl)
+    assert by_curve <= table["trajectory_tv"].value <= by_curve * (1 + 4e-6)
 
 
 def test_arrays_do_not_make_adaptive_worse_than_its_relatives():
     table = bounds.unified(T=100, delta=0.02, epsilon=0.01, mean_kl=[0.02] * 100)
     for name in ("pinsker_marginal_kl", "pinsker_marginal_tv", "coupling"):
         assert table["adaptive"].value <= table[name].value * (1 + 1e-12)
+
+
+def test_arrays_are_converted_under_a_ratio_cap():
+    """chi2 <= c(Lam) KL and 2 sinh(Lam) TV position by position, sharp rules only, and never at a support gap."""
+    kl, cap = np.array([0.0, 1e-300, 0.02, 0.3]), 0.5
+    profile = bounds.Profile(T=4, mean_kl=kl, log_ratio_max=cap)
+    chi2, how = profile.resolve_array("mean_chi2", "sharp")
+    assert (how.how, how.used) == ("c(Lam) mean_kl", ("mean_kl", "log_ratio_max"))
+    factor = chi2_per_kl(Fraction(cap))
+    for value, x in zip(chi2.tolist(), kl.tolist(), strict=True):
+        assert Fraction(x) * factor <= Fraction(value) <= Fraction(x) * factor * (1 + Fraction(1, 10**15))
+    assert "cauchy_schwarz" in bounds.unified(profile)
+    assert profile.resolve_array("mean_chi2", "published") is None
+    gap = bounds.Profile(T=4, mean_kl=kl, log_ratio_max=cap, support_gap=0.01)
+    assert gap.resolve_array("mean_chi2", "sharp") is None
+    by_tv = bounds.Profile(T=2, max_tv=[0.1, 0.2], log_ratio_max=cap).resolve_array("max_chi2", "sharp")[0]
+    assert by_tv == pytest.approx(2 * math.sinh(0.5) * np.array([0.1, 0.2]), rel=1e-14)
+    assert bounds.Profile(T=1, max_kl=[0.1], log_ratio_max=1e4).resolve_array("max_chi2", "sharp")[0][0] == math.inf
 
 
 def test_a_sharp_rule_wins_ties():

@@ -8,12 +8,13 @@ gives the conversions; a mask on sampled tokens gives no such cap.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from bounds._rounding import INFINITE, interval, lower_value, sqrt_up, upper_value
+from bounds._rounding import INFINITE, enclosure, interval, sqrt_up, upper_value
 
 _PLAIN_BELOW = Fraction(1, 10**13)  # there sqrt(KL/2) is within 1e-14 of the curve
 _CAP = 750  # exp of a larger cap is beyond the floats
@@ -36,14 +37,29 @@ def pinsker_curve(kl: Fraction) -> Fraction:
         return pinsker(kl)
     if kl >= _ONE_ABOVE:
         return Fraction(1)
-    s = _parameter(kl)
+    import mpmath
+
+    context = mpmath.MPContext()
+    context.dps = 50
+    target = context.mpf(kl.numerator) / kl.denominator
+    s = Fraction(str(_parameter(context, target, context.mpf(10) ** -17)))
     while not _certifies(s, kl):
         s *= 1 + Fraction(1, 10**17)
     return min(Fraction(1), upper_value(lambda iv: _curve_tv(iv, interval(iv, s)), _BITS))
 
 
+def curve_tangent(root: float) -> tuple[Fraction, Fraction]:
+    """Intercept and slope, upper values, of a tangent of the curve over r = sqrt(KL/2), touching it near ``root`` > 0.
+
+    At any s it is TV - KL/s + (2 r/s) r, since dKL = 2 s dTV; the curve is concave in r, so it lies below.
+    """
+    s = Fraction(_parameter(math, 2.0 * root**2, 1e-9))
+    kl, tv = (enclosure(lambda iv, f=f: f(iv, interval(iv, s)), _BITS) for f in (_curve_kl, _curve_tv))
+    return tv[1] - kl[0] / s, 2 * sqrt_up(kl[1] / 2) / s
+
+
 def _certifies(s: Fraction, kl: Fraction) -> bool:
-    return lower_value(lambda iv: _curve_kl(iv, interval(iv, s)), _BITS) >= kl
+    return enclosure(lambda iv: _curve_kl(iv, interval(iv, s)), _BITS)[0] >= kl
 
 
 _BITS = 200  # s >= 4e-7, so at most 4 * 22 bits cancel
@@ -61,19 +77,14 @@ def _curve_tv(iv: Any, s: Any) -> Any:
     return s / 2 * (1 - slope**2)
 
 
-def _parameter(kl: Fraction) -> Fraction:
-    """The s of a KL, to 17 digits."""
-    import mpmath
-
-    context = mpmath.MPContext()
-    context.dps = 50
-    target = context.mpf(kl.numerator) / kl.denominator
-    root = context.sqrt(2 * target)  # s^2 / 2 is the KL to first order
-    low, high = root * 0.9, root * 2 if target < 1 else context.exp(target) + 3
-    while high / low > 1 + context.mpf(10) ** -17:
+def _parameter(context: Any, kl: Any, width: Any) -> Any:
+    """The s of a KL by bisection, up to a relative width; ``context`` is where sqrt, exp and log come from."""
+    root = context.sqrt(2 * kl)  # s^2 / 2 is the KL to first order
+    low, high = root * 0.9, root * 2 if kl < 1 else context.exp(kl) + 3
+    while high / low > 1 + width:
         middle = context.sqrt(low * high)
-        low, high = (middle, high) if _curve_kl(context, middle) < target else (low, middle)
-    return Fraction(str(high))
+        low, high = (middle, high) if _curve_kl(context, middle) < kl else (low, middle)
+    return high
 
 
 def _converted(expression: Callable[[Any, Any], Any], cap: Fraction, beyond: Fraction = INFINITE) -> Fraction:

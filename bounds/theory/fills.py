@@ -12,7 +12,7 @@ from bounds._rounding import exact, round_up, sqrt_up, sum_up
 from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, pinsker, pinsker_curve, tv_of_cap
 from bounds.results import Input
 from bounds.theory.fields import PUBLISHED, SHARP, is_array
-from bounds.theory.terms import half_root_array, huber_array, pinsker_array, product_coupling
+from bounds.theory.terms import curve_array, half_root_array, multiple_array, pinsker_array, product_coupling
 
 if TYPE_CHECKING:
     from bounds.theory.profile import Profile
@@ -57,13 +57,27 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class ArrayFill:
-    """A proved inequality that holds position by position."""
+    """A proved inequality that holds position by position; it needs one array as given, and perhaps the ratio cap."""
 
     target: str
     source: str
     how: str
-    value: Callable[[FloatArray], FloatArray]
+    value: Callable[..., FloatArray]
     family: str | None = None
+    capped: bool = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields that it needs as given."""
+        return (self.source, "log_ratio_max") if self.capped else (self.source,)
+
+    def apply(self, profile: Profile, family: str) -> FloatArray | None:
+        """The target's upper values [T], or None if something that it needs is unknown."""
+        given = [getattr(profile, name) for name in self.needs]
+        lost = profile.has_support_gap and NEED_SUPPORT.intersection(self.needs)
+        if self.family not in (None, family) or lost or any(value is None for value in given):
+            return None
+        return self.value(given[0], *map(exact, given[1:]))
 
 
 def _half_root(chi2: Fraction) -> Fraction:
@@ -112,13 +126,24 @@ ARRAY_FILLS: tuple[ArrayFill, ...] = (
     ArrayFill("mean_kl", "max_kl", "max_kl", lambda kl: kl),
     ArrayFill("mean_chi2", "max_chi2", "max_chi2", lambda x: x),
     ArrayFill("mean_tv", "max_tv", "max_tv", lambda tv: tv),
-    ArrayFill("mean_tv", "mean_kl", "sqrt(mean_kl/2)", pinsker_array),
-    ArrayFill("mean_tv", "max_kl", "sqrt(max_kl/2)", pinsker_array),
-    ArrayFill("mean_tv", "mean_kl", "sqrt(1-exp(-mean_kl))", huber_array, SHARP),
     ArrayFill("mean_tv", "mean_chi2", "sqrt(mean_chi2)/2", half_root_array, SHARP),
-    ArrayFill("max_tv", "max_kl", "sqrt(max_kl/2)", pinsker_array),
-    ArrayFill("max_tv", "max_kl", "sqrt(1-exp(-max_kl))", huber_array, SHARP),
     ArrayFill("max_tv", "max_chi2", "sqrt(max_chi2)/2", half_root_array, SHARP),
+    *(
+        fill
+        for target, kl in (("mean_tv", "mean_kl"), ("mean_tv", "max_kl"), ("max_tv", "max_kl"))
+        for fill in (
+            ArrayFill(target, kl, f"sqrt({kl}/2)", pinsker_array, PUBLISHED),
+            ArrayFill(target, kl, f"curve({kl})", curve_array, SHARP),
+        )
+    ),
+    *(
+        ArrayFill(target, source, how.format(source), value, SHARP, capped=True)
+        for target, side in (("mean_chi2", "mean"), ("mean_chi2", "max"), ("max_chi2", "max"))
+        for source, how, value in (
+            (f"{side}_kl", "c(Lam) {}", lambda kl, cap: multiple_array(kl, chi2_per_kl(cap))),
+            (f"{side}_tv", "2 sinh(Lam) {}", lambda tv, cap: multiple_array(tv, chi2_per_tv(cap))),
+        )
+    ),
 )
 
 #: The supremum that caps each array.

@@ -23,7 +23,7 @@ from bounds._rounding import exact, round_up, sqrt_up
 from bounds._show import jsonable
 from bounds.results import Assumption, Input, Standing, weakest
 from bounds.theory.fields import FIELDS, LIMITS, PUBLISHED, SHARP, is_array
-from bounds.theory.fills import ARRAY_FILLS, FILLS, NEED_SUPPORT, SUPREMA
+from bounds.theory.fills import ARRAY_FILLS, FILLS, SUPREMA
 from bounds.theory.profile_file import read_values
 
 
@@ -224,22 +224,20 @@ class Profile:
 
     def _resolve_array(self, name: str, family: str) -> tuple[FloatArray, Input] | None:
         given = getattr(self, name)
-        upper = [] if given is None else [(given, "given", name)]
+        upper: list[tuple[Any, str, tuple[str, ...]]] = [] if given is None else [(given, "given", (name,))]
         if not upper or family == SHARP:
             for fill in ARRAY_FILLS:
-                source = getattr(self, fill.source)
-                lost = self.has_support_gap and fill.source in NEED_SUPPORT
-                if fill.target == name and source is not None and fill.family in (None, family) and not lost:
-                    upper.append((fill.value(source), fill.how, fill.source))
+                if fill.target == name and (value := fill.apply(self, family)) is not None:
+                    upper.append((value, fill.how, fill.needs))
         if not upper:
             return None
         top = SUPREMA[name]
         if given is None and getattr(self, top) is not None:
-            upper.append((getattr(self, top), top, top))
+            upper.append((getattr(self, top), top, (top,)))
         smallest = functools.reduce(np.minimum, [bound for bound, _, _ in upper])
         hows = [how for _, how, _ in upper]
         how = hows[0] if len(upper) == 1 else f"smallest of {', '.join(hows)}"
-        used = () if how == "given" else tuple(source for _, _, source in upper)
+        used = () if how == "given" else tuple(dict.fromkeys(n for _, _, names in upper for n in names))
         return np.asarray(smallest), Input(name, float(np.max(smallest)), how, used)
 
     @property

@@ -11,6 +11,7 @@ W is a martingale with increments (rho_t - 1)(P_{t-1} - 1), which gives the chi2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -19,57 +20,52 @@ from types import SimpleNamespace
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds._rounding import dot_up, round_up, sqrt_up
+from bounds._rounding import round_up, sqrt_up
 from bounds.theory.fields import SHARP
 from bounds.theory.published import PUBLISHED_RULES
 from bounds.theory.rule import ABSOLUTE_CONTINUITY, Rule
 from bounds.theory.terms import (
-    after,
-    before,
+    Route,
     binomial_excess,
     compounded,
     coupled,
-    log_survival,
+    pinsker_of_sum,
     product_coupling_sum,
+    shifted_sum,
+    summed,
     unit,
 )
-
-_ROOT_HALF = round_up(sqrt_up(Fraction(1, 2)))  # so that no half of a subnormal is rounded down
 
 
 def _context_shift_profile(q: SimpleNamespace) -> Fraction:
     """2 sum_t eps_t min(1, sqrt(sum_{s<t} K_s/2), sum_{s<t} Dbar_s, 1 - prod_{s<t} (1-eps_s), tv_seq)."""
-    shift = coupled(before(log_survival(q.max_tv)))
-    if q.mean_kl is not None:
-        shift = np.minimum(shift, _ROOT_HALF * np.sqrt(before(q.mean_kl)))
-    if q.mean_tv is not None:
-        shift = np.minimum(shift, before(q.mean_tv))
-    if q.tv_seq is not None:
-        shift = np.minimum(shift, round_up(unit(q.tv_seq)))
-    return 2 * dot_up(q.max_tv, shift, roundings=3)
+    routes = _known((coupled, q.max_tv), (pinsker_of_sum, q.mean_kl), (summed, q.mean_tv))
+    return 2 * shifted_sum(q.max_tv, routes, cap=1.0 if q.tv_seq is None else round_up(unit(q.tv_seq)))
 
 
 def _adaptive_profile(q: SimpleNamespace) -> Fraction:
     """2 sum_t Dbar_t min(1, 1 - prod_{k>t} (1-eps_k), sqrt(sum_{k>t} delta_k/2))."""
-    shift: FloatArray = np.ones(q.T)
-    if q.max_tv is not None:
-        shift = np.minimum(shift, coupled(after(log_survival(q.max_tv))))
-    if q.max_kl is not None:
-        shift = np.minimum(shift, _ROOT_HALF * np.sqrt(after(q.max_kl)))
-    return 2 * dot_up(q.mean_tv, shift, roundings=3)
+    return 2 * shifted_sum(q.mean_tv, _known((coupled, q.max_tv), (pinsker_of_sum, q.max_kl)), follow=True)
 
 
 def _martingale(q: SimpleNamespace) -> Fraction:
     """sd(R) sqrt(sum_t X_t (prod_{s<t} (1+X_s) - 1)); sd(R) sqrt((1+X)^T - 1 - T X) where X_t = X."""
-    uniform = q.max_chi2 is None
-    variance = binomial_excess(q.T, q.chi2_max) if uniform else dot_up(q.max_chi2, compounded(q.max_chi2))
+    variance = (
+        binomial_excess(q.T, q.chi2_max)
+        if q.max_chi2 is None
+        else shifted_sum(q.max_chi2, [compounded(q.max_chi2)], cap=math.inf)
+    )
     sd: Fraction = q.reward_sd
     return sd * sqrt_up(variance)
 
 
 def _cauchy_schwarz(q: SimpleNamespace) -> Fraction:
     """sum_t sqrt(Cbar_t sum_{k>t} K_k / 2)."""
-    return sqrt_up(Fraction(1, 2)) * dot_up(np.sqrt(q.mean_chi2), np.sqrt(after(q.mean_kl)), roundings=2)
+    return shifted_sum(np.sqrt(q.mean_chi2), [pinsker_of_sum(q.mean_kl)], cap=math.inf, follow=True)
+
+
+def _known(*routes: tuple[Callable[[FloatArray], Route], FloatArray | None]) -> list[Route]:
+    return [route(array) for route, array in routes if array is not None]
 
 
 def _halved(rule: Rule, formula: Callable[[SimpleNamespace], Fraction] | None = None) -> Rule:
