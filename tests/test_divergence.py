@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracle import real
 
 from bounds.divergence import rows
-from bounds.theory.terms import curve_array
+from bounds.theory.positions import curve_array
 
 
 @given(st.floats(-700.0, 700.0))
@@ -114,7 +114,6 @@ def test_the_curve_on_arrays_certifies_from_1e_300_to_700():
                 low, high = root * 0.9, root * 2 if x < 1 else mpmath.exp(real(x)) + 3
                 for _ in range(100):
                     s = mpmath.sqrt(low * high)
-                    slope = mpmath.coth(s) - 1 / s
                     at = mpmath.log(s / mpmath.sinh(s)) + s * mpmath.coth(s) - (s / mpmath.sinh(s)) ** 2
                     low, high = (s, high) if at < real(x) else (low, s)
                 truth = low / 2 * (1 - (mpmath.coth(low) - 1 / low) ** 2)

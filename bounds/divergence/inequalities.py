@@ -54,7 +54,8 @@ def curve_tangent(root: float) -> tuple[Fraction, Fraction]:
     At any s it is TV - KL/s + (2 r/s) r, since dKL = 2 s dTV; the curve is concave in r, so it lies below.
     """
     s = Fraction(_parameter(math, 2.0 * root**2, 1e-9))
-    kl, tv = (enclosure(lambda iv, f=f: f(iv, interval(iv, s)), _BITS) for f in (_curve_kl, _curve_tv))
+    kl = enclosure(lambda iv: _curve_kl(iv, interval(iv, s)), _BITS)
+    tv = enclosure(lambda iv: _curve_tv(iv, interval(iv, s)), _BITS)
     return tv[1] - kl[0] / s, 2 * sqrt_up(kl[1] / 2) / s
 
 

@@ -12,7 +12,8 @@ from bounds._rounding import exact, round_up, sqrt_up, sum_up
 from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, pinsker, pinsker_curve, tv_of_cap
 from bounds.results import Input
 from bounds.theory.fields import PUBLISHED, SHARP, is_array
-from bounds.theory.terms import curve_array, half_root_array, multiple_array, pinsker_array, product_coupling
+from bounds.theory.positions import curve_array, half_root_array, multiple_array, pinsker_array
+from bounds.theory.terms import product_coupling
 
 if TYPE_CHECKING:
     from bounds.theory.profile import Profile

@@ -226,9 +226,8 @@ class Profile:
         given = getattr(self, name)
         upper: list[tuple[Any, str, tuple[str, ...]]] = [] if given is None else [(given, "given", (name,))]
         if not upper or family == SHARP:
-            for fill in ARRAY_FILLS:
-                if fill.target == name and (value := fill.apply(self, family)) is not None:
-                    upper.append((value, fill.how, fill.needs))
+            filled = ((f.apply(self, family), f) for f in ARRAY_FILLS if f.target == name)
+            upper += [(value, fill.how, fill.needs) for value, fill in filled if value is not None]
         if not upper:
             return None
         top = SUPREMA[name]

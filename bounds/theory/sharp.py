@@ -22,19 +22,10 @@ import numpy as np
 from bounds._checks import FloatArray
 from bounds._rounding import round_up, sqrt_up
 from bounds.theory.fields import SHARP
+from bounds.theory.positions import Route, compounded, coupled, pinsker_of_sum, shifted_sum, summed
 from bounds.theory.published import PUBLISHED_RULES
 from bounds.theory.rule import ABSOLUTE_CONTINUITY, Rule
-from bounds.theory.terms import (
-    Route,
-    binomial_excess,
-    compounded,
-    coupled,
-    pinsker_of_sum,
-    product_coupling_sum,
-    shifted_sum,
-    summed,
-    unit,
-)
+from bounds.theory.terms import binomial_excess, product_coupling_sum, unit
 
 
 def _context_shift_profile(q: SimpleNamespace) -> Fraction:
