@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-SYMBOLIC, EXACT, NUMERIC = "symbolic", "exact", "numeric"
+SYMBOLIC, EXACT, INTERVAL = "symbolic", "exact", "interval"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every rule restated in SymPy as it is printed, and the identities that its derivation rests on.
+"""The identities that the derivations rest on, on symbols and symbolic trees.
 
 Each function returns whether its statement (the first line of its docstring) holds. Its keyword is a
 constant with the right value as default; :mod:`bounds.proof.registry` knows a value that must break it.
@@ -8,200 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 import sympy as sp
 
-from bounds.theory.profile import Profile
-from bounds.theory.terms import sqrt_sum
-from bounds.theory.unified import rule
-
-# --- the rules, restated -----------------------------------------------------------------------------------
-
-_T, _t = sp.symbols("T t", integer=True, positive=True)
-_delta, _eps, _D, _tv, _A = sp.symbols("delta epsilon D TV A", positive=True)
-_dbar = sp.Symbol("Dbar", positive=True)  # a uniform Dbar_t
-
-
-def _unit(x: Any) -> Any:
-    return sp.Min(1, x)
-
-
-def _over_positions(term: Any) -> Any:
-    return sp.Sum(term, (_t, 1, _T))
-
-
-_back, _ahead = _t - 1, _T - _t  # steps before a position, steps after it
-_root = sp.sqrt(_delta / 2)
-
-#: Each rule as the literature prints it, literally summed over positions; Dbar_t = min(epsilon, Pinsker).
-RESTATED: dict[str, Any] = {
-    "classical": 2 * _T * (_T - 1) * _eps**2,
-    "linear": _over_positions(4 * _dbar),
-    "coupling": 4 * _unit(_eps) * _over_positions(_unit(_back * _eps)),
-    "pinsker_marginal_kl": 4 * _unit(_root) * _over_positions(_unit(sp.sqrt(_back * _delta / 2))),
-    "pinsker_marginal_tv": 4 * _unit(_eps) * _over_positions(_unit(sp.sqrt(_back * _delta / 2))),
-    "mixed_kl": 4 * _T * _unit(_root) * _unit(sp.sqrt(_D / 2)),
-    "mixed_tv": 4 * _T * _unit(_eps) * _unit(_tv),
-    "adaptive_kl": _over_positions(4 * _dbar * _unit(sp.sqrt(_ahead * _delta / 2))),
-    "adaptive_tv": _over_positions(4 * _dbar * _unit(_ahead * _eps)),
-    "adaptive": _over_positions(4 * _dbar * sp.Min(1, _ahead * _eps, sp.sqrt(_ahead * _delta / 2))),
-    "trajectory_kl": _D,
-    "trajectory_tv": _over_positions(_dbar),
-}
-
-_X, _C, _sd = sp.symbols("X C sd", positive=True)
-_excess = (1 + _X) ** _T - 1 - _T * _X
-RESTATED = {
-    **RESTATED,
-    **{f"halved_{name}": form / 2 for name, form in RESTATED.items() if not name.startswith("trajectory")},
-    "halved_coupling": 2 * _unit(_eps) * _over_positions(1 - (1 - _unit(_eps)) ** _back),
-    "halved_mixed_kl": RESTATED["mixed_kl"] * (_T - 1) / (2 * _T),
-    "halved_mixed_tv": RESTATED["mixed_tv"] * (_T - 1) / (2 * _T),
-    "martingale_chi2": _sd * sp.sqrt(_excess),
-    "first_order": _unit(_tv) + _sd * sp.sqrt(_C),
-}
-
-_INPUTS = [  # T, delta, epsilon, D, tv_seq, X, sum C, mean reward: uncapped, capped, mixed, single token
-    (1, "1/10", "1/5", "1/20", "1/10", "1/9", "1/9", "1/3"),
-    (2, "1/100", "1/20", "1/100", "1/20", "1/90", "1/80", "1/9"),
-    (9, "1/1000", "1/50", "1/200", "1/30", "1/100", "1/40", "1/2"),
-    (40, "1/10", "1/30", "3", "9/10", "1/50", "2/3", "8/9"),
-    (40, "1/20", "3/40", "5/4", "1/2", "1/1000", "1/30", "1/7"),
-    (23, "1", "1/2", "7", "1", "3", "60", "1"),
-]
-
-
-def _inputs(row: tuple[Any, ...]) -> tuple[Profile, dict[Any, Any]]:
-    """A profile, and the exact values of the floats in it for the symbols of the restatements."""
-    T, *texts = row
-    delta, epsilon, kl_seq, tv_seq, chi2_max, chi2_sum, reward = (float(Fraction(x)) for x in texts)
-    profile = Profile(
-        T=T,
-        delta=delta,
-        epsilon=epsilon,
-        kl_seq=kl_seq,
-        tv_seq=tv_seq,
-        chi2_max=chi2_max,
-        chi2_sum=chi2_sum,
-        mean_reward=reward,
-    )
-    mean = sp.Rational(Fraction(reward))
-    exact = dict(
-        zip(
-            (_delta, _eps, _D, _tv, _X, _C),
-            map(Fraction, (delta, epsilon, kl_seq, tv_seq, chi2_max, chi2_sum)),
-            strict=True,
-        )
-    )
-    return profile, {_T: T, _sd: sp.sqrt(mean * (1 - mean)), **{symbol: sp.Rational(x) for symbol, x in exact.items()}}
-
-
-def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
-    """0 <= rule - restatement <= 1e-12 restatement, at 40 digits, at the exact values of the float inputs.
-
-    Sharp rules use the smallest epsilon and TV that are proved; the inputs are such that this is the given one,
-    but where Pinsker's exact curve is below it.
-    """
-    own = rule(name)
-    for row in _INPUTS:
-        profile, values = _inputs(row)
-        for symbol, field in ((_eps, "epsilon"), (_tv, "tv_seq"), (_D, "kl_seq"), (_X, "chi2_max"), (_C, "chi2_sum")):
-            resolved = profile.resolve(field, own.family)
-            values[symbol] = sp.Rational(Fraction(resolved.value)) if resolved else values[symbol]
-        by_tv = name in ("linear", "halved_linear", "trajectory_tv")  # their sum is filled from epsilon alone
-        values[_dbar] = values[_eps] if by_tv else sp.Min(values[_eps], sp.sqrt(values[_delta] / 2))
-        truth = (sp.Rational(factor) * RESTATED[name]).subs(values).doit().evalf(40)
-        value = sp.Rational(Fraction(own.value(profile)))
-        if not (value >= truth and value <= truth * (1 + sp.Rational(1, 10**12))):
-            return False
-    return True
-
-
-_dbar_t, _eps_t, _kl_t, _chi2_t = (sp.IndexedBase(name) for name in ("Dbar", "eps", "K", "C"))  # 1-based
-
-
-def _before(term: Any, t: int) -> Any:
-    return sum((term(s) for s in range(1, t)), start=sp.Integer(0))
-
-
-def _after(term: Any, t: int, T: int) -> Any:
-    return sum((term(s) for s in range(t + 1, T + 1)), start=sp.Integer(0))
-
-
-def _survive(positions: Any, symbol: Any) -> Any:
-    return sp.Mul(*(1 - symbol[s] for s in positions))
-
-
-#: Rules on arrays, as functions of t and T on symbols with an index; and the arrays of the profile that they need.
-BY_POSITION: Mapping[str, tuple[Any, tuple[str, ...]]] = {
-    "linear": (lambda t, T: 4 * _dbar_t[t], ("mean_tv",)),
-    "trajectory_tv": (lambda t, T: _dbar_t[t], ("mean_tv",)),
-    "trajectory_kl": (lambda t, T: _kl_t[t], ("mean_kl",)),
-    "adaptive_kl": (lambda t, T: 4 * _dbar_t[t] * _unit(sp.sqrt((T - t) * _delta / 2)), ("mean_tv",)),
-    "adaptive_tv": (lambda t, T: 4 * _dbar_t[t] * _unit((T - t) * _eps), ("mean_tv",)),
-    "adaptive": (lambda t, T: 4 * _dbar_t[t] * sp.Min(1, (T - t) * _eps, sp.sqrt((T - t) * _delta / 2)), ("mean_tv",)),
-    "context_shift_profile": (
-        lambda t, T: (
-            2
-            * _eps_t[t]
-            * sp.Min(
-                1,
-                sp.sqrt(_before(lambda s: _kl_t[s], t) / 2),
-                _before(lambda s: _dbar_t[s], t),
-                1 - _survive(range(1, t), _eps_t),
-            )
-        ),
-        ("max_tv", "mean_kl", "mean_tv"),
-    ),
-    "adaptive_profile": (
-        lambda t, T: (
-            2
-            * _dbar_t[t]
-            * sp.Min(1, 1 - _survive(range(t + 1, T + 1), _eps_t), sp.sqrt(_after(lambda s: _kl_t[s], t, T) / 2))
-        ),
-        ("mean_tv", "max_tv", "max_kl"),
-    ),
-    "martingale_chi2": (
-        lambda t, T: _chi2_t[t] * (sp.Mul(*(1 + _chi2_t[s] for s in range(1, t))) - 1),
-        ("max_chi2",),
-    ),
-    "cauchy_schwarz": (
-        lambda t, T: sp.sqrt(_chi2_t[t] * _after(lambda s: _kl_t[s], t, T) / 2),
-        ("mean_chi2", "mean_kl"),
-    ),
-}
-_INDEXED = {
-    "tv": {"mean": _dbar_t, "max": _eps_t},
-    "kl": {"mean": _kl_t, "max": _kl_t},
-    "chi2": {"mean": _chi2_t, "max": _chi2_t},
-}
-
-
-def restated_by_position(name: str, factor: Fraction = Fraction(1)) -> bool:
-    """The same for a rule on arrays, summed position by position."""
-    form, needed = BY_POSITION[name]
-    scalars: dict[str, Any] = {} if needed != ("mean_tv",) else {"delta": 0.02, "epsilon": 0.15}
-    for T in (1, 2, 5, 9):
-        arrays: dict[str, Any] = {
-            n: [0.1 / (2 + (3 * k) % 7) * (0.5 if n == "mean_tv" else 1.0) for k in range(T)] for n in needed
-        }
-        values: dict[Any, Any] = {_delta: sp.Rational(Fraction(0.02)), _eps: sp.Rational(Fraction(0.15))}
-        for n, numbers in arrays.items():
-            side, kind = n.split("_")
-            values |= {_INDEXED[kind][side][k + 1]: sp.Rational(Fraction(x)) for k, x in enumerate(numbers)}
-        total = sum(form(t, T).subs(values).evalf(50) for t in range(1, T + 1))
-        if name == "martingale_chi2":
-            total = sp.sqrt(total) / 2
-        truth = (sp.Rational(factor) * total).evalf(40)
-        value = sp.Rational(Fraction(rule(name).value(Profile(T=T, **scalars, **arrays))))
-        if not (value >= truth and value <= truth * (1 + sp.Rational(1, 10**12))):
-            return False
-    return True
-
-
-# --- symbolic trees ----------------------------------------------------------------------------------------
+_X = sp.Symbol("X", positive=True)
 
 
 class _SymbolicTree:
@@ -337,58 +148,6 @@ def pinsker(coefficient: int = 2) -> bool:
     return bool(sp.simplify(sp.diff(gap, q) - slope) == 0 and sp.simplify(gap.subs(q, p)) == 0)
 
 
-def crossover(factor: int = 2) -> bool:
-    """(T-t) epsilon = sqrt((T-t) delta/2) at T-t = delta / (2 epsilon^2)."""
-    k = sp.Symbol("k", positive=True)
-    return bool(sp.solve(sp.Eq((k * _eps) ** 2, k * _delta / 2), k) == [_delta / (factor * _eps**2)])
-
-
-def reductions(factor: int = 2) -> bool:
-    """TV forms = KL forms, classical = T(T-1) delta, mixed = 2T sqrt(delta D), at epsilon and TV by Pinsker."""
-    by_pinsker = {_eps: sp.sqrt(_delta / factor), _tv: sp.sqrt(_D / 2)}
-    mixed = 4 * _T * _root * sp.sqrt(_D / 2)
-    pairs = [
-        (RESTATED["mixed_tv"].subs(by_pinsker), RESTATED["mixed_kl"]),
-        (RESTATED["pinsker_marginal_tv"].subs(by_pinsker), RESTATED["pinsker_marginal_kl"]),
-        (RESTATED["classical"].subs(by_pinsker), _T * (_T - 1) * _delta),
-        (mixed, 2 * _T * sp.sqrt(_delta * _D)),
-        (4 * _eps * sp.summation(_back * _eps, (_t, 1, _T)), RESTATED["classical"]),
-    ]
-    return all(sp.simplify(a - b) == 0 for a, b in pairs)
-
-
-def reversed_sums(shift: int = 0) -> bool:
-    """adaptive_kl at Dbar = sqrt(delta/2) is PM-KL, adaptive_tv at Dbar = epsilon is coupling (t reversed)."""
-    values = {_delta: sp.Rational(1, 7), _eps: sp.Rational(1, 5)}
-    pairs = [
-        (RESTATED["adaptive_kl"].subs(_dbar, _root), RESTATED["pinsker_marginal_kl"]),
-        (RESTATED["adaptive_tv"].subs(_dbar, _eps), RESTATED["coupling"]),
-    ]
-    return all(
-        sp.simplify(a.subs(_T, T + shift).subs(values).doit() - b.subs(_T, T).subs(values).doit()) == 0
-        for a, b in pairs
-        for T in (1, 2, 5, 30)
-    )
-
-
-def simplified_is_larger(coefficient: Fraction = Fraction(4, 3)) -> bool:
-    """PM-KL < (4/3) T^1.5 delta, PM-TV < (8/3) T^1.5 eps sqrt(delta/2): sqrt(k) < its integral over [k, k+1]."""
-    x = sp.Symbol("x", positive=True)
-    integral = sp.integrate(sp.sqrt(x), (x, 0, _T))
-    form = sp.Rational(coefficient) * _T ** sp.Rational(3, 2)
-    symbolic = (
-        sp.simplify(4 * _root * _root * integral - form * _delta) == 0
-        and sp.simplify(4 * _eps * _root * integral - 2 * form * _eps * _root) == 0
-    )
-    increasing = sp.diff(sp.sqrt(x), x).is_positive
-    limit = coefficient / 2  # of sum sqrt(k) / T^1.5
-    strict = all(sqrt_sum(T - 1)[1] ** 2 < limit**2 * T**3 for T in range(1, 400))
-    return bool(symbolic and increasing and strict)
-
-
-# --- the steps of the sharp rules --------------------------------------------------------------------------
-
-
 def free_baseline(baseline: int = 1) -> bool:
     """E_roll W = 0, so Error does not change under R -> R - 1/2: the advantage factor is TV, not 2 TV."""
     tree = _SymbolicTree(2, 3)
@@ -459,3 +218,18 @@ def curve_slope(factor: int = 2) -> bool:
     kl = sp.log(s / sp.sinh(s)) + s * sp.coth(s) - s**2 / sp.sinh(s) ** 2
     difference = (sp.diff(kl, s) - factor * s * sp.diff(tv, s)).rewrite(sp.exp)
     return bool(sp.simplify(difference) == 0)
+
+
+def curve_concave(factor: int = 2) -> bool:
+    """Pinsker's exact curve is concave in sqrt(KL/2), so each of its tangents lies above it.
+
+    With TV = s (1 - L^2) / 2, L = coth s - 1/s, L' = 1/s^2 - 1/sinh^2 s: TV'' = -s L'^2 - 2 s L^2 / sinh^2 s < 0 in s.
+    As dKL = 2 s dTV, sign (KL/s^2)' = sign (s KL' - 2 KL), which is 0 at s = 0 and has the slope 2 s^2 TV'' < 0; and
+    dTV/d sqrt(KL/2) = 2 sqrt(KL/2) / s.
+    """
+    s, tv = sp.Symbol("s", positive=True), sp.Function("TV")
+    L = sp.coth(s) - 1 / s
+    second = sp.diff(s * (1 - L**2) / 2, s, 2) + s * sp.diff(L, s) ** 2 + factor * s * L**2 / sp.sinh(s) ** 2
+    kl_slope = 2 * s * sp.diff(tv(s), s)
+    slope = sp.diff(s * kl_slope, s) - 2 * kl_slope - 2 * s**2 * sp.diff(tv(s), s, 2)
+    return bool(sp.simplify(second.rewrite(sp.exp)) == 0 and sp.expand(slope) == 0)
