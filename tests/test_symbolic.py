@@ -6,7 +6,7 @@ import pytest
 
 import bounds
 from bounds.proof import CHECKS
-from bounds.proof.symbolic import BY_POSITION, RESTATED
+from bounds.proof.restated import BY_POSITION, RESTATED
 from bounds.surface import cli
 
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
@@ -27,7 +27,7 @@ def test_every_rule_is_restated_enumerated_and_derived():
     assert set(RESTATED) | set(BY_POSITION) == {r.name for r in bounds.RULES}
     for rule in bounds.RULES:
         kinds = {c.how for c in CHECKS if rule.name in c.rules}
-        assert kinds == {"symbolic", "exact", "numeric"}, rule.name
+        assert kinds == {"symbolic", "exact", "interval"}, rule.name
 
 
 def test_verify_reports_each(capsys):

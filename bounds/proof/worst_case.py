@@ -114,12 +114,17 @@ def two_stage(steps: int, divergence: Fraction, rare: Fraction = Fraction(1, 10*
             new = Fraction(0)
         return [1 - new, new]
 
-    return _binary_tree(steps + 1, row)
+    return _tree(steps + 1, 2, row)
 
 
 def support_gap_example(T: int, gap: Fraction) -> Problem:
     """Mass ``gap`` of theta off roll's support at each step: with R = 1, Error is T gap, near D = -T log(1 - gap)."""
-    return _tree(T, 2, lambda policy, context: [1 - gap, gap] if policy == "theta" else [Fraction(1), Fraction(0)])
+    return homogeneous(T, Fraction(0), gap)
+
+
+def homogeneous(T: int, p: Fraction, q: Fraction) -> Problem:
+    """At every step roll emits "new" with probability p and theta with q; enumerated."""
+    return _tree(T, 2, lambda policy, context: [1 - p, p] if policy == "roll" else [1 - q, q])
 
 
 def realised_length_example(
@@ -148,10 +153,6 @@ def realised_length_example(
             tv = tree.divergences(t - 1)["tv"][context]
             claimed += 2 * mass * tv * min(Fraction(1), (length - t) * (epsilon + rare))
     return Problem((tree,), (Fraction(1),)).worst_error, claimed
-
-
-def _binary_tree(T: int, row: Any) -> Problem:
-    return _tree(T, 2, row)
 
 
 def _tree(T: int, width: int, row: Any) -> Problem:

@@ -306,7 +306,7 @@ def _add_verify(commands: Any) -> None:
         commands,
         "verify",
         _verify,
-        "check every rule: symbolically, exactly, numerically",
+        "check every rule: symbolically, exactly, between certified ends",
         "trm-bounds verify",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -322,7 +322,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     else:
         rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
         _show(rich_table(["check", "", "how", "what was checked"], rows))
-        kinds = ("symbolic", "exact", "numeric")
+        kinds = ("symbolic", "exact", "interval")
         counts = [
             ([name, *(str(sum(name in r.rules and r.how == k and r.passed for r in results)) for k in kinds)], False)
             for name in dict.fromkeys(n for r in results for n in r.rules)

@@ -90,7 +90,6 @@ class Rule:
         times = profile.largest_offset + (profile.exact_spread if self.assumes else 0)
         if not times:
             return Fraction(0)
-        gap = profile.summed_gap
-        if gap is None:
-            return "the proof needs theta << roll" if self.assumes else "without theta << roll, rewards must start at 0"
-        return times * gap
+        if self.assumes and profile.support_gap is None:
+            return "the proof needs theta << roll"
+        return times * profile.summed_gap
