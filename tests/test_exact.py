@@ -80,7 +80,7 @@ def test_declared_gaps_and_reward_ranges(kind, rewards):
     low, high = map(Fraction, rewards)
     rng, seen = np.random.default_rng(9), 0
     for problem in (
-        problems("zeros in roll", 60, rational=True) if kind == "zeros in roll" else problems(kind, 20, True)
+        problems("zeros in roll", 12, rational=True) if kind == "zeros in roll" else problems(kind, 20, True)
     ):
         gap = float(max(problem.per_position("max_gap"))) * (1 + 1e-15)
         worst = Fraction(0)
@@ -230,3 +230,21 @@ def test_log_is_a_lower_value():
 def test_rows_of_the_wrong_shape_are_refused():
     with pytest.raises(ValueError, match="rows at position 0 must have shape"):
         Tree((np.ones((2, 2)) / 2,), (np.ones((2, 2)) / 2,))
+
+
+@pytest.mark.parametrize("reward_range", [(-1, 1), (2, 5), (-3, -1), (0, 2)])
+@pytest.mark.parametrize("declared", [(), ("support_gap",)])
+def test_any_reward_range_with_support_gaps(reward_range, declared):
+    """Nothing is below the worst error over rewards in the range, be the gap declared or at most A and D."""
+    checked = set()
+    for problem in problems("zeros in roll", 12, rational=True):
+        worst = problem.worst_error_in(*map(Fraction, reward_range))
+        for names in (("kl_seq",), ("tv_sum",), ("delta", "epsilon", "mean_length"), ("mean_tv", "mean_kl")):
+            known = problem.profile(*names, *declared).known()
+            table = bounds.unified(**{**known, "reward_range": reward_range})
+            for bound in table.bounds:
+                assert Fraction(min(bound.value, 1e300)) >= worst, bound
+                checked.add((bound.name, problem.has_support_gap))
+    assert ("trajectory_kl", True) in checked
+    assert ("trajectory_tv", True) in checked
+    assert (("halved_adaptive", True) in checked) == bool(declared)

@@ -411,17 +411,22 @@ def test_support_gap_withdraws_or_corrects_what_loses_its_proof(name):
     if name in declared:
         term = 0.0 if free else 5 * 0.02
         assert declared[name].value == pytest.approx(plain[name].value + term, rel=1e-12)
-        assert ("support_gap" in [i.name for i in declared[name].inputs]) == bool(term)
+        assert any("support_gap" in i.used for i in declared[name].inputs) == bool(term)
     shorter = bounds.unified(**known, support_gap=0.02, mean_length=2.0)
     if name in declared and not free:
         assert shorter["coupling"].value == pytest.approx(plain["coupling"].value + 2 * 0.02, rel=1e-12)
 
 
-def test_with_a_gap_and_rewards_that_do_not_start_at_zero_nothing_is_claimed():
+def test_with_a_gap_and_rewards_that_do_not_start_at_zero():
+    """Error(a + (b-a) R) = (b-a) Error(R) + a times the summed gap, which is at most what is declared, A and D."""
     table = bounds.unified(T=5, delta=0.1, absolutely_continuous=False, reward_range=(-1, 1))
-    assert table.bounds == ()
-    assert table.best is None
-    assert "No rule applies" in str(table)
+    assert {b.name for b in table.bounds} == {"linear", "halved_linear", "trajectory_kl", "trajectory_tv"}
+    assert table["trajectory_kl"].value == pytest.approx(3 * 5 * 0.1)  # (b-a) D + |a| D
+    used = next(i for i in table["trajectory_kl"].inputs if i.name == "gap_sum")
+    assert used.used == ("delta",)
+    unknown = bounds.unified(T=5, chi2_max=0.1, absolutely_continuous=False, reward_range=(-1, 1))
+    assert unknown.best is None
+    assert "No rule applies" in str(unknown)
     declared = bounds.unified(T=5, delta=0.1, support_gap=0.01, reward_range=(-1, 1))
     assert declared["trajectory_kl"].value == pytest.approx(2 * 5 * 0.1 + 1 * 5 * 0.01)  # (b-a) D + |a| sum of the gap
     assert declared["coupling"].value == pytest.approx(

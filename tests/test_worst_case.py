@@ -115,6 +115,8 @@ def test_the_realised_length_is_not_valid_in_the_adaptive_weights():
     worst, claimed = worst_case.realised_length_example()
     assert claimed < Fraction(1, 10**5)
     assert worst == pytest.approx(0.36, abs=1e-4)
+    worst, claimed = worst_case.realised_length_in_tenths()
+    assert (worst, claimed) == (Fraction(504, 1000), Fraction(456, 1000))
 
 
 def test_the_support_matters():

@@ -205,7 +205,7 @@ def events(side: Callable[[Any, Any, Any], tuple[Any, Any] | None]) -> Callable[
 
 
 def jensen(p: Any, q: Any, reward: Any) -> tuple[Any, Any] | None:
-    """mu log(mu / J(theta)) beside E[R log 1/P], where the event loses mass."""
+    """Mu log(mu / J(theta)) beside E[R log 1/P], where the event loses mass."""
     mu, after = (sum(itertools.compress(x, reward)) for x in (p, q))
     expected = total((log(a / b), a) for a, b in itertools.compress(zip(p, q, strict=True), reward))
     return (total([(log(mu / after), mu)]), expected) if after < mu else None

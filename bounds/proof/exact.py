@@ -157,9 +157,15 @@ class Problem:
     @cached_property
     def worst_error(self) -> Any:
         """The largest |Error| over all rewards in [0, 1]."""
-        positive = self.mean([np.maximum(tree.error_weight, 0).sum() for tree in self.trees])
-        negative = self.mean([np.maximum(-tree.error_weight, 0).sum() for tree in self.trees])
-        return max(positive, negative)
+        return self.worst_error_in(0, 1)
+
+    def worst_error_in(self, low: Any, high: Any) -> Any:
+        """The same over all rewards in [low, high]."""
+        sides = [(low, high), (-high, -low)]
+        return max(
+            self.mean([np.maximum(a * tree.error_weight, b * tree.error_weight).sum() for tree in self.trees])
+            for a, b in sides
+        )
 
     @cached_property
     def tv_seq(self) -> Any:
@@ -189,7 +195,7 @@ class Problem:
         return bool(max(self.per_position("max_gap")) > 0)
 
     def profile(self, *names: str) -> Profile:
-        """The true profile, every entry rounded up; only the named fields if any are named."""
+        """The true profile, every entry rounded up; if any fields are named, only these (support_gap only then)."""
         p = self._per_position
         values: dict[str, Any] = {
             "delta": max(p["max_kl"]),
@@ -200,9 +206,10 @@ class Problem:
             "tv_sum": sum(p["mean_tv"]),
             "chi2_sum": sum(p["mean_chi2"]),
             "mean_length": self.mean([tree.mean_length for tree in self.trees]),
+            "support_gap": max(p["max_gap"]),
             **{n: p[n] for n in ("mean_tv", "mean_kl", "mean_chi2", "max_tv", "max_kl", "max_chi2")},
         }
-        chosen = names or tuple(values)
+        chosen = names or tuple(n for n in values if n != "support_gap")
         slack = Fraction(0) if self.trees[0].is_exact else Fraction(1, 10**12)
         upper = {n: _upper(values[n], slack) for n in chosen}
         return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **upper)

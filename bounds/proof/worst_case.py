@@ -135,15 +135,40 @@ def realised_length_example(
     Tokens {end, 1, 2}, T = 3: roll nearly always ends at once, so its responses have length 1 and weight 0;
     theta goes on with probability epsilon at each step.
     """
-    T = 3
 
     def row(policy: str, context: tuple[int, ...]) -> list[Fraction]:
-        if 0 in context:
-            return [Fraction(1), Fraction(0), Fraction(0)]
         go = epsilon + rare if policy == "theta" else rare
         return [1 - go, go, Fraction(0)] if len(context) % 2 == 0 else [1 - go, Fraction(0), go]
 
-    tree = _tree(T, 3, row).trees[0]
+    return _with_realised_lengths(row, epsilon + rare)
+
+
+#: Rows in tenths of a second such instance by context: roll, theta; each pair has a total variation of .6.
+_TENTHS = {
+    (): ((7, 2, 1), (2, 8, 0)),
+    (1,): ((2, 6, 2), (7, 0, 3)),
+    (2,): ((6, 4, 0), (0, 10, 0)),
+    (1, 1): ((0, 1, 9), (0, 7, 3)),
+    (1, 2): ((0, 4, 6), (0, 10, 0)),
+    (2, 1): ((0, 1, 9), (0, 7, 3)),
+}
+
+
+def realised_length_in_tenths() -> tuple[Fraction, Fraction]:
+    """The same where nothing is rare: total variation .6 at each context that either policy reaches."""
+
+    def row(policy: str, context: tuple[int, ...]) -> list[Fraction]:
+        pair = _TENTHS.get(context, ((10, 0, 0),) * 2)
+        return [Fraction(x, 10) for x in pair[policy == "theta"]]
+
+    return _with_realised_lengths(row, Fraction(3, 5))
+
+
+def _with_realised_lengths(row: Any, epsilon: Fraction) -> tuple[Fraction, Fraction]:
+    """Worst error, and 2 E sum_t TV(c_t) min(1, (length - t) epsilon); T = 3, token 0 ends a response."""
+    T = 3
+    ended = [Fraction(1), Fraction(0), Fraction(0)]
+    tree = _tree(T, 3, lambda policy, context: ended if 0 in context else row(policy, context)).trees[0]
     claimed = Fraction(0)
     for index, mass in enumerate(tree.roll_mass[-1]):
         tokens = [(index // 3 ** (T - 1 - t)) % 3 for t in range(T)]
@@ -151,7 +176,7 @@ def realised_length_example(
         for t in range(1, length + 1):
             context = sum(token * 3 ** (t - 2 - s) for s, token in enumerate(tokens[: t - 1]))
             tv = tree.divergences(t - 1)["tv"][context]
-            claimed += 2 * mass * tv * min(Fraction(1), (length - t) * (epsilon + rare))
+            claimed += 2 * mass * tv * min(Fraction(1), (length - t) * epsilon)
     return Problem((tree,), (Fraction(1),)).worst_error, claimed
 
 

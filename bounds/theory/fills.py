@@ -89,6 +89,7 @@ def _largest(values: FloatArray) -> Fraction:
     return exact(float(values.max()))
 
 
+#: ``gap_sum``, which is no field, is theta's expected mass off roll's support, summed over positions.
 #: Proved gap filling (2512.23075v4; each is checked by exact enumeration, those from a
 #: ratio cap through the conversions that they apply).
 FILLS: tuple[Fill, ...] = (
@@ -112,6 +113,10 @@ FILLS: tuple[Fill, ...] = (
     Fill("tv_seq", ("kl_seq",), "curve(kl_seq)", pinsker_curve, SHARP),
     Fill("tv_seq", ("tv_sum",), "tv_sum", lambda a: min(Fraction(1), a)),
     Fill("tv_seq", ("T", "epsilon"), "1 - (1-epsilon)^T", product_coupling),
+    Fill("gap_sum", ("T", "support_gap"), "T support_gap", lambda T, m: T * m),
+    Fill("gap_sum", ("mean_length", "support_gap"), "support_gap mean_length", lambda n, m: n * m),
+    Fill("gap_sum", ("tv_sum",), "tv_sum", lambda a: a),  # mass off the support is part of TV
+    Fill("gap_sum", ("kl_seq",), "kl_seq", lambda d: d),  # and KL >= -log(1 - m) >= m
     Fill("chi2_sum", ("mean_chi2",), "sum(mean_chi2)", sum_up),
     Fill("chi2_sum", ("mean_length", "chi2_max"), "chi2_max mean_length", lambda n, x: n * x),
     Fill("chi2_sum", ("T", "chi2_max"), "T chi2_max", lambda T, x: T * x),

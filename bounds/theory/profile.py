@@ -160,18 +160,6 @@ class Profile:
         return not self.absolutely_continuous
 
     @property
-    def summed_gap(self) -> Fraction | None:
-        """An upper value of theta's expected mass off roll's support, summed over positions, if it is declared."""
-        if self.support_gap is None:
-            return None
-        return exact(self.support_gap) * (self.T if self.mean_length is None else exact(self.mean_length))
-
-    def gap_inputs(self, standing: Mapping[str, Standing]) -> tuple[Input, ...]:
-        """What a bound used of the support gap."""
-        names = [n for n in ("support_gap", "mean_length") if getattr(self, n) is not None]
-        return tuple(Input(n, getattr(self, n), standing=standing.get(n, Standing.PROVED)) for n in names)
-
-    @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What every bound on this profile takes for granted."""
         if self.has_support_gap:
@@ -208,7 +196,7 @@ class Profile:
         return self._resolved[name, family]
 
     def _resolve(self, name: str, family: str) -> Input | None:
-        given = getattr(self, name)
+        given = getattr(self, name, None)  # what only fills know, such as gap_sum, is no field
         candidates = [] if given is None else [Input(name, given)]
         if not candidates or family == SHARP:
             candidates += [f for fill in FILLS if fill.target == name and (f := fill.apply(self, family))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -59,11 +59,15 @@ class Rule:
         quantities, inputs = found
         if self.optional_any and all(getattr(quantities, name) is None for name in self.optional):
             return Withheld(self.name, self.family, f"needs {' or '.join(self.optional)}")
-        extra = self._gap_term(profile)
-        if isinstance(extra, str):
-            return Withheld(self.name, self.family, extra)
-        if extra:
-            inputs = (*inputs, *profile.gap_inputs(standing or {}))
+        times = self._gap_times(profile)
+        gap = profile.resolve("gap_sum", self.family) if times else None
+        if isinstance(times, str) or (times and gap is None):
+            return Withheld(self.name, self.family, times if isinstance(times, str) else "needs support_gap")
+        extra = Fraction(0)
+        if gap is not None:
+            extra = times * exact(gap.value)
+            weak = weakest((standing or {}).get(u, Standing.PROVED) for u in gap.used)
+            inputs = (*inputs, replace(gap, standing=weak))
         value = round_up(self.formula(quantities) * profile.exact_spread + extra)
         return Bound(
             name=self.name,
@@ -77,19 +81,16 @@ class Rule:
             vacuous=exact(value) >= profile.exact_spread,
         )
 
-    def _gap_term(self, profile: Profile) -> Fraction | str:
-        r"""What a support gap adds to the bound, or why there is then none.
+    def _gap_times(self, profile: Profile) -> Fraction | str:
+        r"""How many times the summed support gap is added to the bound, or why there is then none.
 
-        For rewards in [0, 1] the rules that assume theta << roll gain the summed gap; a lowest reward a that is
-        not 0 adds \|a\| times the summed gap to all.
+        For rewards in [0, 1] it is once for the rules that assume theta << roll; a lowest reward a that is not 0
+        adds \|a\| times to all.
         """
         if not profile.has_support_gap:
             return Fraction(0)
         if self.assumes and not self.gap_term:
             return "chi2 is infinite where theta has mass off roll's support"
-        times = profile.largest_offset + (profile.exact_spread if self.assumes else 0)
-        if not times:
-            return Fraction(0)
-        if self.assumes and profile.support_gap is None:
+        if self.assumes and profile.support_gap is None:  # what else bounds the gap makes these rules useless
             return "the proof needs theta << roll"
-        return times * profile.summed_gap
+        return profile.largest_offset + (profile.exact_spread if self.assumes else 0)
