@@ -34,7 +34,7 @@ coverage: $(VENV)/.core
 	$(BIN)/python tests/coverage_study.py
 
 attack: $(VENV)/.core
-	$(BIN)/python -m bounds.proof.worst_case
+	$(BIN)/python -m bounds.proof.attack
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

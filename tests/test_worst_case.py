@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.proof import worst_case
+from bounds.proof import attack, worst_case
 from bounds.proof.exact import Problem, Tree, random_problem
 
 NAMES = [r.name for r in bounds.RULES]
@@ -83,15 +83,23 @@ def test_an_instance_above_a_bound_is_an_error(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_attack_exceeds_a_rule(name):
-    """A short form of ``make attack``: hill climbing over small trees."""
+    """A short form of ``make attack``: hill climbing over small trees, from all inputs and few, with support gaps."""
     rng = np.random.default_rng(sum(map(ord, name)))
-    found = max(worst_case.attack(name, rng, horizon=T, vocabulary=2, tries=60) for T in (1, 2, 3))
-    assert 0.0 < found <= 1.0
+    for way in attack.ways(name):
+        found = max(attack.attack(name, rng, horizon=T, vocabulary=2, tries=20, **way) for T in (1, 2, 3))
+        assert 0.0 < found <= 1.0, way
+
+
+def test_an_attack_with_gaps_finds_what_the_gap_term_is_for():
+    """Coupling at T = 1 is 0; the declared gap is nearly attained, so without its term the rule would be refuted."""
+    rng = np.random.default_rng(0)
+    found = attack.attack("coupling", rng, horizon=1, vocabulary=2, tries=60, known=("epsilon",), gaps=True)
+    assert 0.99 < found <= 1.0
 
 
 def test_the_attack_has_teeth():
     """It would find a rule that is 5 % too small."""
-    found = worst_case.attack("trajectory_kl", np.random.default_rng(0), horizon=2, vocabulary=2, tries=300)
+    found = attack.attack("trajectory_kl", np.random.default_rng(0), horizon=2, vocabulary=2, tries=300)
     assert found > 0.95
 
 

@@ -1,4 +1,4 @@
-"""Instances that nearly reach a bound, and a search that tries to exceed one.
+"""Instances that nearly reach a bound.
 
 What an instance attains is a lower value of the true worst error for what is known of it, so no rule that
 claims to hold for it may be below; the ratio says how much a rule could still gain.
@@ -6,10 +6,7 @@ claims to hold for it may be below; the ratio says how much a rule could still g
 
 from __future__ import annotations
 
-import itertools
 import math
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,17 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from bounds._checks import FloatArray
 from bounds.divergence.rows import k3, kl_divergence
 from bounds.evidence.moments import shortfall
-from bounds.proof.exact import Problem, Tree, random_problem
+from bounds.proof.exact import Problem, Tree
 from bounds.theory.profile import Profile
 from bounds.theory.unified import RULES, unified
 
 #: What the binomial sums may be wrong by, relative.
 _SUMMATION = 1e-9
-#: Bounds below this are left out of the attack: float64 trees are exact to a millionth of it only.
-_NOISE = 1e-7
 _SHORT = 4096  # up to this horizon an instance also says its arrays
 
 
@@ -238,83 +232,3 @@ def tightness() -> list[dict[str, Any]]:
                 }
     order = [r.name for r in RULES]
     return sorted(best.values(), key=lambda row: (order.index(row["rule"]), row["T"]))
-
-
-def attack(rule_name: str, rng: np.random.Generator, *, horizon: int, vocabulary: int, tries: int) -> float:
-    """Climb from a random small tree toward the largest worst error / bound; the largest ratio that was seen.
-
-    More than 1 (plus rounding) refutes the rule.
-    """
-    contexts = sum(vocabulary**t for t in range(horizon))
-    shape = (2, contexts, vocabulary)
-
-    def ratio(logits: FloatArray) -> float:
-        problem = _problem(logits, horizon, vocabulary)
-        table = unified(problem.profile())
-        if rule_name not in table or table[rule_name].value < _NOISE:
-            return 0.0
-        return (float(problem.worst_error) - 1e-6 * _NOISE) / table[rule_name].value
-
-    point = rng.normal(0, 3.0, shape)
-    best, step = ratio(point), 2.0
-    for _ in range(tries):
-        trial = point + rng.normal(0, step, shape) * (rng.random(shape) < 0.4)
-        value = ratio(trial)
-        if value > best:
-            point, best, step = trial, value, min(step * 1.5, 8.0)
-        else:
-            step = max(step * 0.97, 0.05)
-    return best
-
-
-def _problem(logits: FloatArray, horizon: int, width: int) -> Problem:
-    rows = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    rows = np.maximum(rows / rows.sum(axis=-1, keepdims=True), 1e-12)
-    rows = rows / rows.sum(axis=-1, keepdims=True)
-    edges = np.cumsum([0] + [width**t for t in range(horizon)])
-    roll, theta = (tuple(part[a:b] for a, b in itertools.pairwise(edges)) for part in rows)
-    return Problem((Tree(roll, theta),), (1.0,))
-
-
-def enumerate_random(count: int, rng: np.random.Generator) -> int:
-    """How many rules are below the worst error of ``count`` random problems (0, or something is refuted)."""
-    inputs = ((), ("delta",), ("epsilon",), ("delta", "epsilon", "kl_seq", "tv_seq"), ("chi2_max", "mean_length"))
-    violations = 0
-    for _ in range(count):
-        problem = random_problem(
-            rng,
-            horizon=int(rng.integers(1, 5)),
-            vocabulary=int(rng.integers(2, 4)),
-            distance=float(10.0 ** -rng.uniform(0, 4)),
-            concentration=float(10.0 ** rng.uniform(-1.5, 1)),
-            zeros_theta=float(rng.choice([0.0, 0.3])),
-            zeros_roll=float(rng.choice([0.0, 0.0, 0.3])),
-            prompts=int(rng.integers(1, 3)),
-            ends=bool(rng.integers(2)),
-        )
-        worst = float(problem.worst_error) * (1 - 1e-12) - 1e-15
-        table = unified(problem.profile(*inputs[int(rng.integers(len(inputs)))]))
-        violations += sum(b.value < worst for b in table.bounds)
-    return violations
-
-
-def main() -> int:
-    """Attack every rule for longer, and ten thousand random trees (``make attack``); 1 if a rule is refuted."""
-    seed = int(sys.argv[1]) if len(sys.argv) > 1 else int(time.time())
-    print(f"seed {seed} (give it as the argument to repeat)", flush=True)
-    rng = np.random.default_rng(seed)
-    refuted = enumerate_random(10_000, rng)
-    print(f"10000 random problems: {refuted} bounds below the worst error", flush=True)
-    for rule in RULES:
-        found = max(
-            attack(rule.name, rng, horizon=T, vocabulary=V, tries=1500) for T, V in ((1, 2), (2, 2), (3, 2), (2, 3))
-        )
-        refuted += found > 1.0
-        print(
-            f"{rule.name:28} largest worst error / bound: {found:.6f}{'  REFUTED' if found > 1.0 else ''}", flush=True
-        )
-    return int(refuted > 0)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
