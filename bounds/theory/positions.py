@@ -76,8 +76,8 @@ def root_of_half(x: FloatArray) -> FloatArray:
 
 
 _GROUP, _BLOCK = 32, 2**14  # of positions: the second so that what is in work stays in the cache
-_RAISED = 1.0 + 1024.0 * 2.0**-53  # covers 16 roundings of an entry, 33 of a group, 512 of a block, and 3 more
-_EARLIER = np.triu(np.full((_GROUP, _GROUP), _RAISED), 1)  # column j sums the entries before j
+_RAISED = 1.0 + 1024.0 * 2.0**-53  # covers 16 roundings of an entry, 31 of a group, 512 of a block, and 2 more
+_EARLIER = np.triu(np.ones((_GROUP, _GROUP)), 1)  # column j sums the entries before j
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,9 @@ def _lost(x: FloatArray) -> FloatArray:
 def shifted_sum(factor: FloatArray, routes: Sequence[Route], cap: float = 1.0, *, follow: bool = False) -> Fraction:
     """An upper value of sum_t factor_t min(cap, routes from the positions before t), within 1e-12 relative.
 
-    ``follow``: from the positions after t. ``factor`` may carry one rounding. The work goes block by block, and what is
-    carried on is raised by more than its 2 roundings.
+    ``follow``: from the positions after t. ``factor`` may carry one rounding. The work goes block by block. Sums are
+    raised by more than they may have lost as the last thing that is done to them: where they are so small that this
+    changes nothing, additions were exact.
     """
     shift = np.full(factor.size, cap)
     facing = slice(None, None, -1 if follow else 1)
@@ -143,23 +144,23 @@ def shifted_sum(factor: FloatArray, routes: Sequence[Route], cap: float = 1.0, *
                 block = slice(start, start + _BLOCK)
                 sums, whole = _running(route.enter(np.ascontiguousarray(array[block])))
                 sums += carried
-                carried = (carried + whole) * (1.0 + 4.0 * 2.0**-53)
+                sums *= _RAISED
+                carried = (carried + whole * _RAISED) * (1.0 + 4.0 * 2.0**-53)
                 np.minimum(out[block], route.leave(sums), out=out[block])
     return dot_up(factor, shift, roundings=1)
 
 
 def _running(a: FloatArray) -> tuple[FloatArray, float]:
-    """Sums of the entries of a block before each, and of all: not below, and within 3e-13 relative.
+    """Sums of the non-negative entries of a block before each, and of all, after at most 544 additions in a row.
 
-    Non-negative entries may carry 16 roundings of their own. Sums within groups of 32 are a product with a triangle of
-    ones, each a hair above 1; then the totals of the groups before are added. Whatever the order in which a product
-    adds, all roundings lose less than the hair gains; below the normal floats additions are exact.
+    Within groups of 32 they are a product with a triangle of ones, whatever the order in which that adds; then the
+    totals of the groups before are added.
     """
     if a.size % _GROUP:
         sums, whole = _running(np.append(a, np.zeros(-a.size % _GROUP)))
         return sums[: a.size], whole
     grid = a.reshape(-1, _GROUP)
-    totals = np.cumsum(grid @ np.full(_GROUP, _RAISED))
+    totals = np.cumsum(grid @ np.ones(_GROUP))
     if not math.isfinite(totals[-1]):  # 0 times the largest float is 0, and a sum with it is again inf
         grid = np.minimum(grid, sys.float_info.max)
     sums = grid @ _EARLIER
