@@ -19,6 +19,7 @@ _HOMES = {
     "BoundTable": "bounds.results:BoundTable",
     "Interval": "bounds.results:Interval",
     "Mask": "bounds.theory.masking:Mask",
+    "MaskStudy": "bounds.results:MaskStudy",
     "Profile": "bounds.theory.profile:Profile",
     "Rule": "bounds.theory.rule:Rule",
     "Standing": "bounds.results:Standing",
@@ -32,6 +33,7 @@ _HOMES = {
     "figures": "bounds.surface.figures",
     "largest": "bounds.theory.invert:largest",
     "over_time": "bounds.evidence.over_time:over_time",
+    "mask_study": "bounds.evidence.masks:mask_study",
     "plot_bounds": "bounds.surface.plots:plot_bounds",
     "proof": "bounds.proof",
     "read_traces": "bounds.evidence.readers:read_traces",
@@ -46,6 +48,7 @@ __all__ = [
     "Certificate",
     "Interval",
     "Mask",
+    "MaskStudy",
     "Profile",
     "Rule",
     "Standing",
@@ -58,6 +61,7 @@ __all__ = [
     "explain",
     "figures",
     "largest",
+    "mask_study",
     "over_time",
     "plot_bounds",
     "proof",
@@ -73,11 +77,12 @@ if TYPE_CHECKING:
     from bounds.evidence.certify import certify
     from bounds.evidence.compare import compare
     from bounds.evidence.explain import explain
+    from bounds.evidence.masks import mask_study
     from bounds.evidence.over_time import over_time
     from bounds.evidence.readers import example_traces, read_traces
     from bounds.evidence.response import TraceError
     from bounds.evidence.traces import TraceSet
-    from bounds.results import BoundTable, Certificate, Interval, Standing
+    from bounds.results import BoundTable, Certificate, Interval, MaskStudy, Standing
     from bounds.surface import figures as figures
     from bounds.surface.plots import plot_bounds
     from bounds.theory.invert import largest, trust_regions

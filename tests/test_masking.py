@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bounds
+from bounds.theory.mask_statistics import TOKEN_STATISTICS, Tokens, pooled
 from bounds.theory.masking import STATISTICS, Mask
 
 D = np.array([0.1, -0.3, 0.0, 0.002, 0.002, -0.5])
@@ -49,10 +50,145 @@ def test_exact_kl_criteria_need_the_column():
         mask.keep(D, STARTS)
 
 
-@pytest.mark.parametrize("name", STATISTICS)
+def written(name):
+    """Some criterion of a statistic."""
+    if name.endswith("k1"):
+        return f"{name}=0.9_1.1"
+    if name.endswith("shift") or name.endswith("advantage"):
+        return f"{name}=-0.2_0.1"
+    return f"{name}<=1.01" if name.endswith(("_ratio", "prob_error")) else f"{name}<=0.01"
+
+
+@pytest.mark.parametrize("name", [*STATISTICS, *TOKEN_STATISTICS])
 def test_every_statistic_parses_and_prints(name):
-    text = f"{name}=0.9_1.1" if name.endswith("k1") else f"{name}<=0.01"
+    text = written(name)
     assert str(Mask.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "seq_product_ratio<=3",
+        "seq_product_ratio>=0.3333333333333333",
+        "seq_min_ratio>=0.0001,seq_max_ratio<=100",
+        "seq_max_k2<=0.050000000000000003,token_k1=0.6_1.4",
+        "clip_token_ratio<=2,clip_seq_product_ratio=0.5_5",
+        "ln_trm(T=4096,epsilon=0.005,delta=0.0001)<=0.03,seq_mean_ratio_deviation<=0.05",
+        "ln_trm(T=8,delta=0.01)<=0.03",
+    ],
+)
+def test_text_reads_back_as_the_same_mask(text):
+    mask = Mask.parse(text)
+    assert Mask.parse(str(mask)) == mask
+    assert Mask.parse(text.replace(",", " , ").replace("<=", " <= ")) == mask
+
+
+def test_a_threshold_keeps_all_its_digits():
+    mask = Mask.parse("seq_max_k2<=0.12345678901234567")
+    assert mask.criteria[0].high == 0.12345678901234567 == Mask.parse(str(mask)).criteria[0].high
+
+
+RATIOS = np.log([2.0, 0.5, 1.0, 1.5, 0.1])  # responses (2, .5), (1), (1.5, .1): products 1, 1, .15
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("seq_product_ratio<=1.1", [True, True, True]),
+        ("seq_product_ratio>=0.2", [True, True, False]),
+        ("seq_geometric_ratio=0.38_1.1", [True, True, True]),
+        ("seq_geometric_ratio=0.39_1.1", [True, True, False]),
+        ("seq_max_ratio<=1.9", [False, True, True]),
+        ("seq_min_ratio>=0.4", [True, True, False]),
+        ("seq_mean_ratio_deviation<=0.49", [False, True, False]),  # .75, 0, .7
+        ("seq_mean_mult_prob_error<=2.001", [True, True, False]),  # 2, 1, 5.75
+        ("token_ratio<=1.1", [True, True, True]),
+        ("clip_seq_product_ratio<=1.1,seq_min_ratio>=0.4", [True, True, False]),
+    ],
+)
+def test_what_ratio_criteria_keep(text, kept):
+    assert Mask.parse(text).keep(RATIOS, np.array([0, 2, 3, 5])).tolist() == kept
+
+
+@pytest.mark.parametrize(("statistic", "value"), [("seq_max_k2", 0.125), ("seq_sum_k2", 0.25), ("seq_mean_k2", 0.125)])
+def test_a_value_on_the_boundary_is_kept(statistic, value):
+    d, starts = np.array([0.5, -0.5]), np.array([0, 2])
+    assert Mask.parse(f"{statistic}<={value!r}").keep(d, starts).tolist() == [True]
+    below = math.nextafter(value, 0.0)
+    assert Mask.parse(f"{statistic}<={below!r}").keep(d, starts).tolist() == [False]
+
+
+def test_ratio_boundaries_are_closed_at_both_ends():
+    d, starts = np.array([math.log(1.25), math.log(0.8)]), np.array([0, 1, 2])
+    assert Mask.parse("seq_product_ratio=0.8_1.25").keep(d, starts).tolist() == [True, True]
+    assert Mask.parse("seq_product_ratio=0.801_1.249").keep(d, starts).tolist() == [False, False]
+    assert Mask.parse("seq_mean_k1=0.8_1.25").keep(np.array([-math.log(0.8), -math.log(1.25)]), starts).all()
+
+
+def test_ln_trm_by_hand():
+    """T = 4, epsilon = .4, delta = .18: weights for t = 1..4 are min(1, (4-t) .4, .3 sqrt(4-t))."""
+    weights = [min(1.0, 3 * 0.4, 0.3 * 3**0.5), min(1.0, 2 * 0.4, 0.3 * 2**0.5), min(1.0, 0.4, 0.3), 0.0]
+    ratios = np.array([1.1, 0.8, 1.3, 0.5, 1.2])  # a response of four tokens, and one of one
+    expected = [
+        (0.1 * weights[0] + 0.2 * weights[1] + 0.3 * weights[2]) / sum(weights),
+        0.2 * weights[0] / sum(weights),
+    ]
+    name = "ln_trm(T=4,epsilon=0.4,delta=0.18)"
+    found = pooled(name, Tokens(np.log(ratios), np.array([0, 4, 5])))
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert Mask.parse(f"{name}<=0.14").keep(np.log(ratios), np.array([0, 4, 5])).tolist() == [False, True]
+
+
+def test_ln_trm_weighs_by_the_cap_not_by_the_realised_length():
+    short = Tokens(np.log([1.5, 1.5]), np.array([0, 2]))
+    with_cap = pooled("ln_trm(T=100,epsilon=0.01)", short)[0]
+    weights = 0.01 * np.arange(99, -1, -1)
+    assert with_cap == pytest.approx(0.5 * weights[:2].sum() / weights.sum(), rel=1e-12)
+    with pytest.raises(ValueError, match="ln_trm needs T, the generation cap: a response has 3 policy tokens, T=2"):
+        Mask.parse("ln_trm(T=2,delta=1)<=0.1").keep(np.zeros(3), np.array([0, 3]))
+
+
+def test_an_overflowing_last_token_has_weight_0_in_ln_trm():
+    assert pooled("ln_trm(T=2,epsilon=0.1)", Tokens(np.array([0.0, 800.0]), np.array([0, 2]))).tolist() == [0.0]
+
+
+def test_rules_of_tokens_are_no_mask():
+    mask = Mask.parse("seq_max_k2<=0.05,token_k2<=0.01,clip_token_ratio<=2,clip_seq_product_ratio<=3")
+    assert [str(c) for c in mask.dropping] == ["seq_max_k2<=0.05"]
+    assert [str(c) for c in mask.reweighing] == ["token_k2<=0.01", "clip_token_ratio<=2", "clip_seq_product_ratio<=3"]
+    assert mask.statistics == ("seq_max_k2", "token_k2>0.01", "token_ratio>2", "seq_product_ratio")
+    assert Mask.parse("token_k2<=0.000001").keep(D, STARTS).tolist() == [True, True, True]
+
+
+def test_counts_of_tokens_beyond_a_threshold():
+    tokens = Tokens(D, STARTS, rollout=np.log([0.5, 0.9, 0.3, 0.2, 0.2, 0.8]))
+    shift = np.exp(tokens.rollout + D) - np.exp(tokens.rollout)
+    for name, beyond in {
+        "token_k2>0.04": D**2 / 2 > 0.04,
+        "token_ratio<0.9": np.exp(D) < 0.9,
+        "token_ratio>1.05": np.exp(D) > 1.05,
+        "token_k1>1.3": np.exp(-D) > 1.3,
+        "token_shift<-0.2": shift < -0.2,
+        "token_shift_by_advantage>0.05": shift > 0.05,
+    }.items():
+        assert pooled(name, tokens).tolist() == np.add.reduceat(beyond.astype(float), STARTS[:-1]).tolist(), name
+    assert pooled("token_shift<-0.2", tokens).sum() > 0
+    with pytest.raises(ValueError, match="needs the rollout log-probs"):
+        pooled("token_shift<-0.2", Tokens(D, STARTS))
+    with pytest.raises(ValueError, match="unknown mask statistic 'seq_max_k4'; did you mean"):
+        pooled("seq_max_k4", tokens)
+
+
+def test_reach_is_the_threshold_at_which_a_value_just_holds():
+    tokens = Tokens(RATIOS, np.array([0, 2, 3, 5]))
+    for text in ("seq_max_k2<=0.05", "seq_product_ratio<=3", "seq_min_ratio>=0.1", "seq_mean_k1=0.5_2"):
+        kind = Mask.parse(text).criteria[0]
+        values = pooled(kind.statistic, tokens)
+        for k, reach in enumerate(kind.reach(values)):
+            if (here := kind.at(float(reach) * (1 + 1e-12))) is not None:
+                assert here.holds(values)[k], text
+            if (here := kind.at(float(reach) * (1 - 1e-9))) is not None:
+                assert not here.holds(values)[k], text
 
 
 @pytest.mark.parametrize(
@@ -68,7 +204,27 @@ def test_every_statistic_parses_and_prints(name):
         ("seq_mean_k1=0.5_1_5", "must be a positive number"),
         ("seq_max_k2<=x", "must be a positive number"),
         ("seq_maxk2<=0.1", "unknown mask statistic 'seq_maxk2'; did you mean 'seq_max_k2'"),
-        ("token_k3<=0.1", "unknown mask statistic 'token_k3'"),
+        ("token_k4<=0.1", "unknown mask statistic 'token_k4'"),
+        ("seq_mean_kl<=1.001", "looks like a bound on a ratio"),
+        ("seq_mean_ratio_deviation<=1.05", "looks like a bound on a ratio"),
+        ("seq_mean_k1=1.001", "for a factor either way write seq_mean_k1=0.999001_1.001"),
+        ("seq_geometric_ratio<=0.001", "bound on theta/roll above 1.*; for a divergence .* write seq_mean_k3<=0.001"),
+        ("seq_product_ratio<=0.01", "for a divergence threshold write seq_sum_k3<=0.01"),
+        ("seq_min_ratio>=1.5", "bound on theta/roll below 1"),
+        ("seq_product_ratio=2_3", "0 < LOW < 1 < HIGH"),
+        ("seq_mean_mult_prob_error<=0.05", "at least 1; .* write seq_mean_ratio_deviation<=0.05"),
+        ("seq_max_k2>=0.1", "takes an upper bound only"),
+        ("seq_max_k2<=0.5_2", "bounds LOW_HIGH belong to k1 and ratio"),
+        ("token_shift<=0.2", "takes bounds LOW_HIGH on theta - roll such as -0.2_0.2"),
+        ("token_shift=0.1_0.2", "LOW < 0 < HIGH"),
+        ("clip_seq_max_k2<=1", "clip_ truncates a ratio"),
+        ("ln_trm<=0.1", "unknown mask statistic 'ln_trm'"),
+        ("ln_trm(epsilon=0.1)<=0.1", "LN-TRM must be written"),
+        ("ln_trm(T=8)<=0.1", "LN-TRM must be written"),
+        ("ln_trm(T=8,eps=0.1)<=0.1", "LN-TRM must be written"),
+        ("ln_trm(T=1,delta=0.1)<=0.1", "T of ln_trm must be a whole number in"),
+        ("ln_trm(T=8,epsilon=2)<=0.1", r"epsilon of ln_trm must be a number in \[0, 1\]"),
+        ("ln_trm(T=8,delta=0)<=0.1", "delta of ln_trm must be above 0"),
         ("seq_max_k2", "mask criterion must be NAME<=NUMBER"),
         ("", "mask criterion must be NAME<=NUMBER"),
         ("seq_max_k2<=0.1,", "mask criterion must be NAME<=NUMBER"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from bounds._checks import FloatArray, confidence_level, unknown
 from bounds.evidence.diagnosis import SUPREMA, warnings_for
 from bounds.evidence.estimates import Estimates, estimate
 from bounds.evidence.guarantees import claim, doubts, guarantees, through_surrogate
-from bounds.evidence.mask_report import kept, mask_report
+from bounds.evidence.mask_report import kept, mask_remarks, mask_report
 from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
@@ -97,7 +97,7 @@ def certify(
         keep = kept(m, chosen)
         report = mask_report(m, chosen, keep, confidence)
         intervals["acceptance"] = report.acceptance
-        warnings += _mask_remark(report.rule, report.acceptance.value)
+        warnings += mask_remarks(chosen, report.acceptance.value)
     profiles = _Profiles(m, found, assumed)
     table, upper = profiles.table(), profiles.upper_table()
     result = Certificate(
@@ -255,10 +255,3 @@ def _by_position(m: Moments, with_kl: bool) -> dict[str, FloatArray]:
         return {}
     found = {"tv": means["deficit"], **({"kl": means["k3"]} if with_kl else {}), **means}
     return {f"mean_{name}": found[name] for name in ("tv", "kl", "chi2") if name in found}
-
-
-def _mask_remark(rule: str, acceptance: float) -> Iterable[str]:
-    if acceptance == 1.0:
-        yield f"the mask {rule} keeps every response: it does nothing"
-    if acceptance == 0.0:
-        yield f"the mask {rule} keeps no response"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -35,3 +36,14 @@ def mask_report(m: Moments, mask: Mask, keep: BoolArray, confidence: float) -> M
         if keep.any():
             gains[1] = clustered_ratio(kept_gain, keep.astype(np.float64), m.prompt, confidence)
     return MaskReport(str(mask), replace(acceptance, method=f"{mask}; {acceptance.method}"), tuple(buckets), *gains)
+
+
+def mask_remarks(mask: Mask, acceptance: float) -> Iterable[str]:
+    """What is remarkable about a mask and the share of responses that it keeps."""
+    if mask.reweighing:
+        rules = ",".join(map(str, mask.reweighing))
+        yield f"{rules} drops no response but changes the objective; no bound speaks of the changed one"
+    if mask.dropping and acceptance == 1.0:
+        yield f"the mask {mask} keeps every response: it does nothing"
+    if acceptance == 0.0:
+        yield f"the mask {mask} keeps no response"

@@ -23,7 +23,7 @@ from bounds.evidence.diagnosis import observe
 from bounds.evidence.response import Reading, TraceError
 from bounds.evidence.tally import Tally
 from bounds.evidence.traces import TraceSet
-from bounds.theory.masking import pooled
+from bounds.theory.mask_statistics import Tokens, pooled
 
 _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 _KEY = b"trm_bounds.moments"
@@ -90,7 +90,8 @@ def response_columns(t: TokenStatistics, statistics: Iterable[str] = ()) -> dict
         columns["engine"] = total(traces.rollout - traces.old)
     if traces.reward is not None:
         columns["reward"] = traces.reward
-    return columns | {name: pooled(name, d, traces.starts, traces.exact.get("kl")) for name in statistics}
+    tokens = Tokens(d, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
+    return columns | {name: pooled(name, tokens) for name in statistics}
 
 
 def shortfall(log_ratio: FloatArray) -> FloatArray:
@@ -125,7 +126,7 @@ class Moments:
     Parameters
     ----------
     statistics : names
-        What masks will look at, as :data:`bounds.theory.masking.STATISTICS` names it; a column of each is kept.
+        What masks will look at, named as :func:`bounds.theory.mask_statistics.pooled` does; a column of each is kept.
     horizon : int, optional
         Generation cap in policy tokens; else the longest response, as an assumption.
     suprema : bool

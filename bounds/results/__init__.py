@@ -4,6 +4,8 @@ from bounds.results.bound import Bound, BoundTable, Input, Withheld
 from bounds.results.certificate import Certificate, LengthBucket, MaskReport
 from bounds.results.explanation import Comparison, Explanation, Part
 from bounds.results.guarantee import HYPOTHESES, Claim, Guarantees
+from bounds.results.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
+from bounds.results.mask_study import MaskStudy
 from bounds.results.over_time import RunOverTime, Step
 from bounds.results.standing import Assumption, Interval, Standing, weakest
 
@@ -13,15 +15,22 @@ __all__ = [
     "Bound",
     "BoundTable",
     "Certificate",
+    "ChosenMask",
     "Claim",
     "Comparison",
+    "Denominators",
     "Explanation",
     "Guarantees",
     "Input",
     "Interval",
+    "LengthBias",
     "LengthBucket",
+    "LengthRow",
     "MaskReport",
+    "MaskStudy",
+    "MaskTerms",
     "Part",
+    "Reweighing",
     "RunOverTime",
     "Standing",
     "Step",

@@ -49,6 +49,8 @@ def _hyphens(argument: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from bounds.surface import cli_masks  # it needs what is below
+
     parser = argparse.ArgumentParser(
         prog="trm-bounds",
         description="How wrong can the surrogate objective of an LLM-RL step be?",
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_largest(commands)
     _add_certify(commands)
     _add_formats(commands)
+    cli_masks.add(commands)
     _add_figures(commands)
     _add_verify(commands)
     return parser

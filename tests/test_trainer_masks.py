@@ -1,0 +1,294 @@
+"""Each trainer's rule, written again from what its source computes, against ours by its own option names."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bounds.theory.mask_statistics import Tokens, pooled
+from bounds.theory.masking import Mask
+
+
+def padded(seed, scale, shape=(200, 12)):
+    """mu, pi and a mask [B, L] with holes, as trainers hold them; every row has a policy token."""
+    rng = np.random.default_rng(seed)
+    mu = -rng.exponential(1.0, shape)
+    pi = np.minimum(mu + scale * rng.standard_t(3, shape), -1e-9)
+    mask = rng.random(shape) < 0.7
+    mask[:, 0] = True
+    return mu, pi, mask
+
+
+def as_tokens(mu, pi, mask):
+    starts = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
+    return Tokens((pi - mu)[mask], starts, rollout=mu[mask])
+
+
+def clamp(x):
+    return np.clip(x, -20.0, 20.0)
+
+
+def mean(x, mask):
+    return (x * mask).sum(axis=1) / mask.sum(axis=1)
+
+
+def kept(text, mu, pi, mask):
+    tokens = as_tokens(mu, pi, mask)
+    return Mask.parse(text).keep(tokens.log_ratio, tokens.starts)
+
+
+def dropped_tokens(text, mu, pi, mask):
+    """How many tokens of each response a rule of tokens drops."""
+    tokens = as_tokens(mu, pi, mask)
+    (rule,) = Mask.parse(text).reweighing
+    return np.sum([pooled(name, tokens) for name in rule.columns], axis=0)
+
+
+def verl(option, low, high, mu, pi, mask):
+    """keep [B] or keep [B, L] for a k1 in [log low, log high], else a statistic <= high."""
+    d = clamp(pi - mu)
+    k = {"k1": -d, "k2": d * d / 2.0, "k3": np.exp(d) - 1.0 - d}[option[-2:]]
+    ends = (math.log(low), math.log(high)) if option.endswith("k1") else (-math.inf, high)
+    if option.startswith("token"):
+        return (k >= ends[0]) & (k <= ends[1])
+    pool = option.split("_")[1]
+    statistic = {
+        "sum": (k * mask).sum(axis=1),
+        "mean": mean(k, mask),
+        "max": np.where(mask, k, -math.inf).max(axis=1),
+    }[pool]
+    return (statistic >= ends[0]) & (statistic <= ends[1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("option", "threshold"),
+    [
+        ("seq_sum_k1", "0.5_1.4"),
+        ("seq_sum_k1", "1.3"),
+        ("seq_sum_k2", "0.05"),
+        ("seq_sum_k3", "0.05"),
+        ("seq_mean_k1", "0.99_1.02"),
+        ("seq_mean_k1", 1.01),
+        ("seq_mean_k2", 0.003),
+        ("seq_mean_k3", 0.003),
+        ("seq_max_k2", "0.02"),
+        ("seq_max_k3", "0.02"),
+    ],
+)
+def test_verl_sequences(option, threshold, seed):
+    arrays = padded(seed, 0.06)
+    low, _, high = str(threshold).rpartition("_")
+    high = float(high)
+    expected = verl(option, float(low) if low else 1.0 / high, high, *arrays)
+    own = kept(f"verl:rollout_rs={option},rollout_rs_threshold={threshold}", *arrays)
+    assert own.tolist() == expected.tolist()
+    assert 0 < own.sum() < own.size
+    again = Mask.from_trainer("verl", rollout_rs=option, rollout_rs_threshold=threshold)
+    assert again == Mask.parse(f"verl:rollout_rs={option} rollout_rs_threshold={threshold}")
+
+
+@pytest.mark.parametrize(("option", "threshold"), [("token_k1", "0.9_1.1"), ("token_k2", "0.01"), ("token_k3", "0.01")])
+def test_verl_tokens(option, threshold):
+    mu, pi, mask = padded(4, 0.1)
+    low, _, high = threshold.rpartition("_")
+    keep = verl(option, float(low or 1.0), float(high), mu, pi, mask)
+    own = dropped_tokens(f"verl:rollout_rs={option},rollout_rs_threshold={threshold}", mu, pi, mask)
+    assert own.tolist() == (~keep & mask).sum(axis=1).tolist()
+    assert own.sum() > 0
+
+
+def test_verl_options_are_anded_and_may_share_a_threshold():
+    arrays = padded(5, 0.06)
+    both = kept("verl:rollout_rs=seq_max_k2,seq_mean_k3,rollout_rs_threshold=0.02,0.002", *arrays)
+    assert both.tolist() == (verl("seq_max_k2", 0, 0.02, *arrays) & verl("seq_mean_k3", 0, 0.002, *arrays)).tolist()
+    shared = Mask.parse("verl:rollout_rs='seq_max_k2,seq_max_k3' rollout_rs_threshold='0.02'")
+    assert str(shared) == "seq_max_k2<=0.02,seq_max_k3<=0.02"
+    listed = Mask.from_trainer("verl", rollout_rs=["seq_max_k2", "seq_max_k3"], rollout_rs_threshold=[0.02, 0.02])
+    assert listed == shared
+
+
+@pytest.mark.parametrize("level", ["sequence", "geometric"])
+@pytest.mark.parametrize(("low", "high"), [(None, 1.02), (0.95, 1.1)])
+def test_older_verl_and_slime(level, low, high):
+    """pi/mu in [low, high], low 1/high unless given; a token with pi/mu below the veto drops the response."""
+    mu, pi, mask = padded(6, 0.06)
+    d = pi - mu
+    pooled_d = (d * mask).sum(axis=1) if level == "sequence" else mean(d, mask)
+    ratio = np.exp(clamp(pooled_d))
+    veto = 0.8
+    vetoed = ((d < math.log(veto)) & mask).any(axis=1)
+    expected = (ratio >= (1.0 / high if low is None else low)) & (ratio <= high) & ~vetoed
+    lower = "" if low is None else f" rollout_rs_threshold_lower={low}"
+    text = f"verl:rollout_rs={level} rollout_rs_threshold={high}{lower} rollout_token_veto_threshold={veto}"
+    assert kept(text, mu, pi, mask).tolist() == expected.tolist()
+    lower = "" if low is None else f" --rs-lower-bound={low}"
+    bounds = f"--tis-upper-bound={high} --tis-lower-bound={1 / high!r}" if low is None else f"--rs-upper-bound={high}"
+    text = f"slime:--rs-level={level} {bounds}{lower} --rs-veto-threshold={veto}"
+    assert kept(text, mu, pi, mask).tolist() == expected.tolist()
+    assert 0 < expected.sum() < expected.size
+    assert vetoed.any()
+
+
+@pytest.mark.parametrize("text", ["slime:rs_level=token rs_lower_bound=0.9 rs_upper_bound=1.2"])
+def test_slime_tokens(text):
+    mu, pi, mask = padded(7, 0.1)
+    ratio = np.exp(clamp(pi - mu))
+    expected = (((ratio < 0.9) | (ratio > 1.2)) & mask).sum(axis=1)
+    assert dropped_tokens(text, mu, pi, mask).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "low", "high"),
+    [
+        ("vllm_importance_sampling_clip_max=1.2", -math.inf, 1.2),
+        ("vllm_importance_sampling_mode=sequence_mask", -math.inf, 3.0),
+        ("vllm_importance_sampling_cap=1.1 vllm_importance_sampling_clip_min=0.9", 0.9, 1.1),
+        ("vllm_importance_sampling_clip_max=None vllm_importance_sampling_clip_min=0.9", 0.9, math.inf),
+    ],
+)
+def test_trl_sequences(options, low, high):
+    mu, pi, mask = padded(8, 0.2)
+    ratio = np.exp(((pi - mu) * mask).sum(axis=1))
+    expected = ~((ratio < low) | (ratio > high))
+    assert kept(f"trl:{options}", mu, pi, mask).tolist() == expected.tolist()
+    assert 0 < expected.sum() < expected.size
+
+
+def test_trl_tokens_and_truncation():
+    mu, pi, mask = padded(9, 0.1)
+    ratio = np.exp((pi - mu) * mask)
+    beyond = (ratio > 1.1) & mask
+    masked = "trl:vllm_importance_sampling_mode=token_mask vllm_importance_sampling_clip_max=1.1"
+    assert dropped_tokens(masked, mu, pi, mask).tolist() == beyond.sum(axis=1).tolist()
+    truncated = Mask.parse(masked.replace("token_mask", "token_truncate"))
+    assert str(truncated) == "clip_token_ratio<=1.1"
+    assert dropped_tokens(str(truncated), mu, pi, mask).tolist() == beyond.sum(axis=1).tolist()
+    assert str(Mask.parse("trl:vllm_importance_sampling_mode=sequence_truncate")) == "clip_seq_product_ratio<=3"
+
+
+@pytest.mark.parametrize("metric", ["product", "geometric"])
+def test_skyrl(metric):
+    mu, pi, mask = padded(10, 0.08)
+    d = pi - mu
+    ratio = np.exp(clamp((d * mask).sum(axis=1) if metric == "product" else mean(d, mask)))
+    low, high = (0.5, 2.0) if metric == "product" else (0.99, 1.01)  # its defaults
+    token = np.exp(clamp(d))
+    inside = (((token >= 0.7) & (token <= 1.3)) | ~mask).all(axis=1)
+    expected = ~(ratio > high) & ~(ratio < low) & inside
+    text = f"skyrl:sequence_mask_metric={metric} outlier_token_is_threshold_low=0.7 outlier_token_is_threshold_high=1.3"
+    assert kept(text, mu, pi, mask).tolist() == expected.tolist()
+    assert 0 < expected.sum() < expected.size
+
+
+def test_skyrl_tokens_and_truncation():
+    mu, pi, mask = padded(11, 0.1)
+    ratio = np.exp(clamp(pi - mu))
+    expected = (~((ratio >= 0.9) & (ratio <= 1.1)) & mask).sum(axis=1)
+    text = "skyrl:token_mask_is_threshold_low=0.9 token_mask_is_threshold_high=1.1"
+    assert dropped_tokens(text, mu, pi, mask).tolist() == expected.tolist()
+    assert str(Mask.parse("skyrl:tis_ratio_type=sequence")) == "clip_seq_product_ratio<=5"
+    assert str(Mask.parse("skyrl:tis_ratio_type=token")) == "clip_token_ratio<=2"
+    with pytest.raises(ValueError, match="computed over the tokens that are left"):
+        Mask.parse(text + " sequence_mask_metric=product")
+
+
+def test_nemo_rl():
+    mu, pi, mask = padded(12, 0.1)
+    error = mean(np.exp(np.abs(mu - pi) * mask), mask)
+    expected = error <= 1.15
+    assert kept("nemo-rl:seq_logprob_error_threshold=1.15", mu, pi, mask).tolist() == expected.tolist()
+    assert 0 < expected.sum() < expected.size
+    options = "truncated_importance_sampling_ratio=1.02 truncated_importance_sampling_ratio_min=0.97"
+    geometric = np.exp(mean(pi - mu, mask))
+    expected = (geometric >= 0.97) & (geometric <= 1.02)
+    text = f"nemo-rl:truncated_importance_sampling_type=seq-mask-tis {options}"
+    assert kept(text, mu, pi, mask).tolist() == expected.tolist()
+    assert 0 < expected.sum() < expected.size
+    ratio = np.exp(pi - mu)
+    expected = (~((ratio >= 0.97) & (ratio <= 1.02)) & mask).sum(axis=1)
+    text = f"nemo-rl:truncated_importance_sampling_type=icepop {options}"
+    assert dropped_tokens(text, mu, pi, mask).tolist() == expected.tolist()
+    tis = "nemo-rl:truncated_importance_sampling_type=tis truncated_importance_sampling_ratio=2"
+    assert str(Mask.parse(tis)) == "clip_token_ratio<=2"
+    product = tis.replace("type=tis", "type=icepop") + options[len("truncated_importance_sampling_ratio=1.02") :]
+    assert str(Mask.parse(product + " sequence_level_importance_ratios=True")) == "seq_product_ratio=0.97_2"
+
+
+def test_prime_rl():
+    """pi - mu beyond +-0.2: the upper end counts where the advantage is positive, else the lower."""
+    mu, pi, mask = padded(13, 1.0)
+    shift = np.exp(pi) - np.exp(mu)
+    mask_rule = Mask.parse("prime-rl:dppo_mask_high=0.1")
+    assert str(mask_rule) == "token_shift_by_advantage=-0.2_0.1"
+    below, above = (pooled(name, as_tokens(mu, pi, mask)) for name in mask_rule.criteria[0].columns)
+    assert above.tolist() == ((shift > 0.1) & mask).sum(axis=1).tolist()
+    assert below.tolist() == ((shift < -0.2) & mask).sum(axis=1).tolist()
+    assert above.sum() * below.sum() > 0
+    expected = ((np.abs(shift) > 0.1) & mask).sum(axis=1)
+    assert dropped_tokens("prime-rl:type=ipo", mu, pi, mask).tolist() == expected.tolist()
+
+
+def test_ms_swift_calls_a_geometric_mean_sequence():
+    mu, pi, mask = padded(14, 0.1)
+    ratio = np.exp(mean(np.log(np.maximum(np.exp(clamp(pi - mu)), 1e-10)), mask))
+    text = "ms-swift:rollout_importance_sampling_mode=sequence_mask rollout_importance_sampling_threshold=1.01"
+    expected = ratio <= 1.01
+    assert kept(text, mu, pi, mask).tolist() == expected.tolist()
+    assert 0 < expected.sum() < expected.size
+    token = "ms-swift:rollout_importance_sampling_mode=token_mask"
+    beyond = ~(np.exp(clamp(pi - mu)) <= 2.0) & mask
+    assert dropped_tokens(token, mu, pi, mask).tolist() == beyond.sum(axis=1).tolist()
+    truncated = token.replace("token_mask", "sequence_truncate")
+    assert str(Mask.parse(truncated)) == "clip_seq_geometric_ratio<=2"
+
+
+def test_the_clamp_of_verl_is_not_ours():
+    """One token of 3000 with d = -30: clamped it is 19 nats, in truth 29; the mean falls on two sides of .008."""
+    d = np.zeros(3000)
+    d[7] = -30.0
+    arrays = np.full((1, 3000), -50.0), (np.full(3000, -50.0) + d)[None], np.ones((1, 3000), dtype=bool)
+    assert verl("seq_mean_k3", 0, 0.008, *arrays).tolist() == [True]
+    assert kept("verl:rollout_rs=seq_mean_k3 rollout_rs_threshold=0.008", *arrays).tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=1.001", "verl would apply .* looks like a bound on a ratio"),
+        ("verl:rollout_rs=seq_mean_k1,rollout_rs_threshold=0.001", "for a divergence .* write seq_mean_k3<=0.001"),
+        ("verl:rollout_rs=seq_mean_k3", "one threshold for all or one for each of the 1"),
+        ("verl:rollout_rs=seq_max_k2,seq_mean_k3 rollout_rs_threshold=1,2,3", "got 3"),
+        ("verl:rollout_rs=seq_max_k1 rollout_rs_threshold=2", "unknown rollout_rs 'seq_max_k1'; did you mean"),
+        ("verl:rollout_rs=sequence rollout_rs_threshold=x", "rollout_rs_threshold must be a number, got 'x'"),
+        ("verl:rollout_rs=sequence rollout_rs_threshold=-1", "must be a positive number"),
+        ("verl:rollout_rz=1", "unknown option of verl 'rollout_rz'; did you mean 'rollout_rs'"),
+        ("verl:rollout_is=geometric", "unknown rollout_is 'geometric'"),
+        ("verl:rollout_rs=none", "these options of verl drop and truncate nothing"),
+        ("verl:rollout_rs=seq_max_k2 rollout_rs=seq_max_k2", "option rollout_rs is given twice"),
+        ("verl:seq_max_k2", "must be TRAINER:OPTION=VALUE"),
+        ("verl: x rollout_rs=seq_max_k2", "must be TRAINER:OPTION=VALUE"),
+        ("slime:rs_level=geometric rs_upper_bound=x", "slime: rs_upper_bound must be a number, got 'x'"),
+        ("slime:rs_level=geometric rs_upper_bound=0.001", "0 < LOW < 1 < HIGH"),
+        ("trl:vllm_importance_sampling_mode=mask", "trl: unknown vllm_importance_sampling_mode 'mask'"),
+        ("trl:vllm_importance_sampling_clip_max=none", "a bound on seq_product_ratio is missing"),
+        ("nemo-rl:truncated_importance_sampling_type=icepop", "icepop needs truncated_importance_sampling_ratio"),
+        ("nemo-rl:seq_logprob_error_threshold=0.05", "which is at least 1"),
+        ("openrlhf:x=1", "unknown trainer 'openrlhf'"),
+    ],
+)
+def test_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        Mask.parse(text)
+
+
+def test_options_as_they_are_pasted():
+    for text in (
+        "verl:algorithm.rollout_correction.rollout_rs=seq_max_k2 algorithm.rollout_rs_threshold=0.05",
+        'VERL: rollout_rs="seq_max_k2"; rollout_rs_threshold="0.05"',
+        "verl:rollout_rs=seq_max_k2,rollout_rs_threshold=0.05,rollout_is=null",
+    ):
+        assert str(Mask.parse(text)) == "seq_max_k2<=0.05"
+    assert Mask.from_trainer("prime_rl") == Mask.parse("prime-rl:type=default")
