@@ -27,7 +27,7 @@ from bounds.evidence.readers.recipes import RECIPES
 from bounds.evidence.readers.registry import recognised
 from bounds.evidence.readers.source import look
 from bounds.surface.cli import main
-from bounds.surface.reading import READABLE
+from bounds.surface.commands.reading import READABLE
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level, unknown
+from bounds.evidence.compare import compare
 from bounds.evidence.diagnosis import SUPREMA, warnings_for
 from bounds.evidence.estimates import Estimates, estimate
 from bounds.evidence.guarantees import claim, doubts, guarantees, through_surrogate
@@ -36,6 +37,7 @@ def certify(
     confidence: float = 0.95,
     mask: str | Mask | None = None,
     assume: Mapping[str, float | bool] | None = None,
+    noise_floor: TraceSet | Moments | None = None,
 ) -> Certificate:
     """Estimate the divergence of two policies from a log, and bound the error of the surrogate.
 
@@ -50,6 +52,9 @@ def certify(
         A sequence mask such as ``"seq_max_k2<=0.05,seq_mean_k3<=0.001"``, to see what it keeps.
     assume : mapping, optional
         What no sample can show, said by you: ``{"delta": 1e-3}``. Results that use it are ASSUMED.
+    noise_floor : TraceSet or Moments, optional
+        A log in which ``train_logprobs`` are a repeated forward pass of the sampling weights: what of the
+        divergence is noise.
 
     Returns
     -------
@@ -113,6 +118,7 @@ def certify(
         best_upper=upper.best,
         mask=report,
         guarantees=Guarantees(),
+        noise_floor=None if noise_floor is None else compare(noise_floor, m, confidence=confidence),
         reasons=found.reasons,
         warnings=(*warnings, *filter(None, [found.remark]), *profiles.contradictions),
         assumptions=(

@@ -28,6 +28,7 @@ from bounds.evidence.confidence import (
     prompt_means,
 )
 from bounds.evidence.confidence.bets import LEVELS
+from bounds.evidence.mask_terms import Terms, times
 from bounds.evidence.moments import Moments
 from bounds.results import Bound, Claim, Guarantees, Interval, Standing
 
@@ -57,7 +58,7 @@ def guarantees(m: Moments, confidence: float, keep: BoolArray | None, *, support
         log_surrogate=_scaled(
             clustered_mean(times(data.reward, m["log_product"]), m.prompt, confidence), spread, "R log P"
         ),
-        masked=None if keep is None else masked(m, data.reward, keep, confidence, spread),
+        masked=None if keep is None else masked(m, keep, confidence),
         prompts_needed=prompts_needed(prompt_means(data.gain, m.prompt), data.half),
     )
 
@@ -151,16 +152,15 @@ class _Data:
         return Interval(self.spread * value, *ends, self.confidence, standing, method)
 
 
-def masked(m: Moments, reward: FloatArray, keep: BoolArray, confidence: float, spread: float) -> Interval:
+def masked(m: Moments, keep: BoolArray, confidence: float) -> Interval:
     """Both sides of the guarantee that looks at kept responses only, each end a one-sided clustered t-limit."""
-    log_p = m["log_product"]
-    below = np.where(keep, times(reward, log_p), -reward)
-    above = np.where(keep, -times(1.0 - reward, log_p), 1.0 - reward)
-    lower, upper = (clustered_mean(values, m.prompt, confidence) for values in (below, above))
+    low, high = m.reading.reward_range
+    spread = high - low
+    lower, upper = Terms(m, confidence).ends(keep)
     return Interval(
-        spread * (lower.value + upper.value) / 2.0,
-        spread * max(lower.low, -1.0),
-        spread * min(upper.high, 1.0),
+        (lower.value + upper.value) / 2.0,
+        max(lower.low, -spread),
+        min(upper.high, spread),
         confidence,
         Standing.ESTIMATED,
         f"M R log P - (1-M) R and its mirror; {lower.method}",
@@ -251,11 +251,6 @@ def _normalised(m: Moments, confidence: float) -> str:
     if (size > 1).sum() < 2 or np.ptp(m["reward"]) == 0.0 or (np.abs(sums) > 1e-4 * size)[size > 1].any():
         return ""
     return "rewards sum to 0 in every group: these are advantages, not raw rewards; the guarantees need raw rewards"
-
-
-def times(weight: FloatArray, values: FloatArray) -> FloatArray:
-    """Product that is 0 where the weight is, whatever has overflowed there."""
-    return np.asarray(weight * np.where(weight == 0.0, 0.0, values))
 
 
 def _excess(log_product: FloatArray) -> FloatArray:

@@ -63,13 +63,17 @@ class Terms:
             acceptance,
             acceptance_high_reward=self._kept_share(keep, reward),
             acceptance_low_reward=self._kept_share(keep, rest),
-            surrogate=self.mean(spread * _times(keep * reward, self._score)),
-            penalty=self.mean(spread * _times(keep * reward, self._phi), 0.0),
+            surrogate=self.mean(spread * times(keep * reward, self._score)),
+            penalty=self.mean(spread * times(keep * reward, self._phi), 0.0),
             rejected_reward=_scaled(self.share(~keep * reward), spread),
             rejected_rest=_scaled(self.share(~keep * rest), spread),
-            lower=self.lower(keep),
-            upper=self.mean(-spread * self._gain(keep, rest)),
+            lower=self.ends(keep)[0],
+            upper=self.ends(keep)[1],
         )
+
+    def ends(self, keep: BoolArray) -> tuple[Interval, Interval]:
+        """Intervals of the lower end and of its mirror."""
+        return self.lower(keep), self.mean(-self._spread * self._gain(keep, 1.0 - self._reward))
 
     def lower(self, keep: BoolArray) -> Interval:
         """Interval of E[M R S] - E[M R Phi] - E[(1-M) R]."""
@@ -84,7 +88,7 @@ class Terms:
         if not self._rewarded:
             return None
         with np.errstate(over="ignore"):
-            return self.mean(self._spread * _times(self._reward, np.expm1(self._log_product)), -self._spread)
+            return self.mean(self._spread * times(self._reward, np.expm1(self._log_product)), -self._spread)
 
     def _gain(self, keep: BoolArray, reward: FloatArray) -> FloatArray:
         """R (M (1 + log P) - 1)."""
@@ -100,7 +104,7 @@ class Terms:
         return share_of(keep * weighed, weighed, self._prompt, self._confidence) if reward.any() else None
 
 
-def _times(weight: FloatArray, values: FloatArray) -> FloatArray:
+def times(weight: FloatArray, values: FloatArray) -> FloatArray:
     """Product; 0 where the weight is 0, even if the value has overflowed."""
     return np.asarray(weight * np.where(weight == 0.0, 0.0, values))
 

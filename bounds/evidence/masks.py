@@ -14,7 +14,7 @@ from bounds.evidence.confidence import clustered_mean, clustered_ratio
 from bounds.evidence.diagnosis import warnings_for
 from bounds.evidence.mask_report import mask_remarks
 from bounds.evidence.mask_terms import Terms, share_of
-from bounds.evidence.moments import Moments, prompt_weights
+from bounds.evidence.moments import Moments, prompt_number, prompt_weights
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
 from bounds.results import (
@@ -156,6 +156,12 @@ def _grid(kind: Criterion, m: Moments, rows: BoolArray) -> Iterable[Criterion]:
 def prompt_half(m: Moments) -> BoolArray:
     """Which responses [N] are of the first half of the prompts: by their names alone, so in every log the same."""
     return np.asarray(m["prompt"] % np.uint64(2) == 0)
+
+
+def second_half(traces: TraceSet) -> TraceSet | None:
+    """The responses on which no mask was chosen; None if there are none."""
+    second = np.array([prompt_number(name) % 2 == 1 for name in traces.prompt_ids])[traces.prompt]
+    return traces.select(second) if second.any() else None
 
 
 def _choose(m: Moments, mask: Mask, confidence: float) -> ChosenMask | None:

@@ -181,7 +181,7 @@ class Moments:
         columns: dict[str, npt.NDArray[Any]] = dict(response_columns(tokens, self.statistics))
         observe(traces, columns, self.tally, suprema=self.suprema or bool(traces.exact))
         self.tally.add(traces.tally)
-        keys = np.array([_digest(key) for key in traces.prompt_ids], dtype=np.uint64)
+        keys = np.array([prompt_number(key) for key in traces.prompt_ids], dtype=np.uint64)
         columns["prompt"] = keys[traces.prompt]
         for name, texts in traces.labels.items():
             columns[name] = self._label_numbers(name, texts)
@@ -219,7 +219,7 @@ class Moments:
         size = dict(zip(*np.unique(self._rows["prompt"], return_counts=True), strict=True))
         weighed: dict[str, FloatArray] = {}
         for traces in parts:
-            keys = [size[np.uint64(_digest(key))] for key in traces.prompt_ids]
+            keys = [size[np.uint64(prompt_number(key))] for key in traces.prompt_ids]
             weights = len(self) / self.prompts / np.array(keys, dtype=np.float64)[traces.prompt]
             for name, sums in _position_sums(TokenStatistics(traces), weights).items():
                 weighed[name] = _added(weighed.get(name, np.zeros(0)), sums)
@@ -372,5 +372,6 @@ def _added(a: FloatArray, b: FloatArray) -> FloatArray:
     return total
 
 
-def _digest(key: str) -> int:
+def prompt_number(key: str) -> int:
+    """What stands for a prompt in every log: 64 bits of a hash of its name."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")

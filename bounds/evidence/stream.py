@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds.evidence.block import Block
@@ -52,6 +52,12 @@ class Stream:
         self._log = log
         self._reading = reading
         self._horizon = horizon
+        self._through: list[Callable[[TraceSet], TraceSet | None]] = []
+
+    def through(self, change: Callable[[TraceSet], TraceSet | None]) -> Self:
+        """See each part through a function, such as :meth:`TraceSet.engine`; None leaves it out."""
+        self._through.append(change)
+        return self
 
     def __iter__(self) -> Iterator[TraceSet]:
         """The parts.
@@ -119,7 +125,15 @@ class Stream:
         return m
 
     def _parts(self, log: Log, rest: Tally, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
-        """The parts; what is in none of them is added to ``rest``."""
+        """The parts, changed; what is in none of them is added to ``rest``."""
+        for part in self._whole(log, rest, finished):
+            seen: TraceSet | None = part
+            for change in self._through:
+                seen = None if seen is None else change(seen)
+            if seen is not None:
+                yield seen
+
+    def _whole(self, log: Log, rest: Tally, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
         noted: list[str] = []
         for part in log.parts(noted, finished=finished):
             if isinstance(part, Block):

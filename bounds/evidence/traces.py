@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import MAX_HORIZON, FloatArray, IntArray, integer
+from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
 from bounds.evidence.block import Block
 from bounds.evidence.response import LABELS, RECORD_FIELDS, Reading, Response, TraceError, plain_text
 from bounds.evidence.tally import Tally
@@ -283,6 +283,39 @@ class TraceSet:
             tally=tally,
             horizon_guessed=horizon is None,
         )
+
+    def select(self, keep: BoolArray) -> Self:
+        """Some of the responses, ``keep`` [N] (at least one)."""
+        tokens = np.repeat(keep, self.lengths)
+        codes, prompt = np.unique(self.prompt[keep], return_inverse=True)
+        chosen = np.flatnonzero(keep)
+        return replace(
+            self,
+            rollout=self.rollout[tokens],
+            train=self.train[tokens],
+            old=None if self.old is None else self.old[tokens],
+            tokens=None if self.tokens is None else self.tokens[tokens],
+            exact={name: values[tokens] for name, values in self.exact.items()},
+            starts=np.concatenate([[0], np.cumsum(self.lengths[keep])]),
+            position=self.position[tokens],
+            prompt=prompt,
+            prompt_ids=tuple(self.prompt_ids[k] for k in codes),
+            reward=None if self.reward is None else self.reward[keep],
+            where=tuple(self.where[i] for i in chosen),
+            labels={name: tuple(texts[i] for i in chosen) for name, texts in self.labels.items()},
+        )
+
+    def engine(self) -> Self:
+        """The same log with ``old_logprobs`` as theta: what the engine alone changes, without staleness.
+
+        Raises
+        ------
+        TraceError
+            If they are not logged.
+        """
+        if self.old is None:
+            raise TraceError(f"{self.where[0]}: no old_logprobs, which would split the engine from staleness")
+        return replace(self, train=self.old, old=None, exact={})
 
     def to_parquet(self, path: str | Path, *, dtype: str = "float64") -> None:
         """Write the canonical form (policy tokens only), with the horizon in the file's metadata.

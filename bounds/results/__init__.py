@@ -6,6 +6,7 @@ from bounds.results.explanation import Comparison, Explanation, Part
 from bounds.results.guarantee import HYPOTHESES, Claim, Guarantees
 from bounds.results.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
 from bounds.results.mask_study import MaskStudy
+from bounds.results.metrics import MetricsTable, MetricValue
 from bounds.results.over_time import RunOverTime, Step
 from bounds.results.standing import Assumption, Interval, Standing, weakest
 
@@ -29,6 +30,8 @@ __all__ = [
     "MaskReport",
     "MaskStudy",
     "MaskTerms",
+    "MetricValue",
+    "MetricsTable",
     "Part",
     "Reweighing",
     "RunOverTime",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bounds._checks import unknown
 from bounds._show import Cells, Row, Shown, shown
 from bounds.results.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
+from bounds.results.explanation import Comparison
 from bounds.results.guarantee import HYPOTHESES, Guarantees
 from bounds.results.standing import Assumption, Interval, assumption_dicts
 
@@ -79,6 +80,8 @@ class Certificate(Shown):
         B* at the estimates, at their upper limits, and of the paper's six families.
     mask : MaskReport or None
         What the mask that was asked about keeps.
+    noise_floor : Comparison or None
+        This log against one of a repeated forward pass of the same weights.
     guarantees : Guarantees
         Intervals of J(theta) - J(roll), also as :attr:`improvement` and :attr:`improvement_these_prompts`.
     warnings, assumptions : tuples
@@ -104,6 +107,7 @@ class Certificate(Shown):
     best_upper: Bound | None
     mask: MaskReport | None
     guarantees: Guarantees
+    noise_floor: Comparison | None
     reasons: Mapping[str, str]
     warnings: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
@@ -182,6 +186,7 @@ class Certificate(Shown):
             **self.guarantees.to_dict(),
             "hypotheses": list(HYPOTHESES),
             "reasons": dict(self.reasons),
+            "noise_floor": None if self.noise_floor is None else self.noise_floor.to_dict(),
             "mask": None if self.mask is None else self.mask.to_dict(),
             "warnings": list(self.warnings),
             "assumptions": assumption_dicts(self.assumptions),
@@ -201,6 +206,14 @@ class Certificate(Shown):
             where = " at the largest divergence seen (optimistic)" if self.best_published.optimistic else ""
             text += f"; the published B* is {shown(self.best_published.value, 3)}{where}"
         return text + f". Standing: {self.best.standing.label}."
+
+    @staticmethod
+    def _noise_line(noise: Comparison) -> str:
+        (floor, _, _), (above, low, high) = noise.first["kl_seq"].texts(), noise.difference["kl_seq"].texts()
+        return (
+            f"Noise floor: two forward passes of the same weights alone give kl_seq = {floor}; what is above it is "
+            f"{above} ({low} to {high})."
+        )
 
     def heading(self) -> str:
         """What was logged."""
@@ -245,6 +258,7 @@ class Certificate(Shown):
             "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + ".",
         ]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
+        lines += [] if self.noise_floor is None else [self._noise_line(self.noise_floor)]
         lines += [] if self.mask is None else [str(self.mask)]
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
         lines += withheld_lines(self.withheld)

@@ -7,13 +7,13 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from bounds.surface.cli import _command, _print
-from bounds.surface.reading import add_reading_options, number, reading_from
+from bounds.surface.commands.options import command, emit, number
+from bounds.surface.commands.reading import add_reading_options, reading_from
 
 
 def add(commands: Any) -> None:
     """Declare the command."""
-    parser = _command(
+    parser = command(
         commands,
         "masks",
         _masks,
@@ -46,7 +46,7 @@ def _masks(arguments: argparse.Namespace) -> int:
     study = mask_study(traces, mask=mask, confidence=arguments.confidence)
     if arguments.write is not None:
         write_masks(traces, mask, arguments.write, force=arguments.force)
-    _print(study if arguments.json else replace(study, warnings=()), arguments.json)
+    emit(study if arguments.json else replace(study, warnings=()), arguments.json)
     for warning in study.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

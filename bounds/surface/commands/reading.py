@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from bounds._checks import parse_number
+from bounds.surface.commands.options import number, whole
+
+if TYPE_CHECKING:
+    from bounds.evidence.moments import Moments
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
@@ -47,14 +54,21 @@ def reading_from(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def number(text: str) -> float:
-    """A number, as an argument."""
-    try:
-        return parse_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+@contextlib.contextmanager
+def reading_progress() -> Iterator[Callable[[Moments], None] | None]:
+    """What to call after each part of a log: shows tokens and their rate on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task, start = progress.add_task("reading"), time.monotonic()
 
-def whole(text: str) -> float:
-    """A whole number, as an argument; beyond 2^53 it must not be rounded before it is checked."""
-    return int(text) if text.isascii() and text.isdigit() else number(text)
+        def show(m: Moments) -> None:
+            rate = m.tokens / max(time.monotonic() - start, 1e-9)
+            progress.update(task, description=f"{len(m):,} responses, {m.tokens:,} tokens, {rate:,.0f} a second")
+
+        yield show

@@ -1,0 +1,141 @@
+"""``trm-bounds certify``: estimates, guarantees and bounds from a log."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bounds._checks import parse_number
+from bounds.surface.commands.options import command, emit, number
+from bounds.surface.commands.reading import add_reading_options, reading_from, reading_progress
+
+if TYPE_CHECKING:
+    from bounds.evidence.moments import Moments
+    from bounds.results import Certificate
+    from bounds.theory.masking import Mask
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "certify",
+        _certify,
+        "estimates and bounds from logged responses (without PATH: the embedded example)",
+        "trm-bounds certify run/*.jsonl --horizon 4096 --mask 'seq_max_k2<=0.05' --require 'b_star_upper<=0.2'",
+    )
+    add_reading_options(parser)
+    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="default: 0.95")
+    parser.add_argument("--mask", metavar="M", help="a sequence mask, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001'")
+    parser.add_argument(
+        "--assume",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what no sample can show, such as delta=1e-3 (may be repeated)",
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="QUANTITY<=VALUE",
+        help="exit 1 unless it holds; an estimate counts with the far end of its interval (may be repeated)",
+    )
+    parser.add_argument("--noise-floor", metavar="FILE", help="a log of a repeated forward pass of the same weights")
+    parser.add_argument("--engine", action="store_true", help="old_logprobs as theta: the engine without staleness")
+    parser.add_argument(
+        "--split", action="store_true", help="only the half of the prompts on which masks chooses no threshold"
+    )
+    parser.add_argument("--by-step", action="store_true", help="a run over time: one row for each step")
+    parser.add_argument("--limit", type=number, default=1.0, metavar="NATS", help="with --by-step: the trust region")
+    parser.add_argument("--time-uniform", action="store_true", help="with --by-step: all steps hold at once")
+    parser.add_argument("--resume", metavar="FILE", help="keep what was read in FILE, and go on from there")
+    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+
+
+def _certify(arguments: argparse.Namespace) -> int:
+    from bounds.evidence.certify import certify
+    from bounds.evidence.over_time import over_time
+    from bounds.evidence.stream import stream
+    from bounds.theory.masking import Mask
+
+    requirements = [_requirement(text) for text in arguments.require]
+    assume = dict(_assumption(text) for text in arguments.assume)
+    mask = None if arguments.mask is None else Mask.parse(arguments.mask)
+    if arguments.by_step and (requirements or assume or arguments.noise_floor):
+        raise ValueError("--by-step goes with --mask, --limit and --time-uniform, not with the other options")
+    log = _moments(arguments, mask, bool(assume))
+    if arguments.by_step:
+        run = over_time(
+            log,
+            confidence=arguments.confidence,
+            mask=mask,
+            limit=arguments.limit,
+            time_uniform=arguments.time_uniform,
+        )
+        emit(run, arguments.json)
+        return 0
+    noise = None
+    if arguments.noise_floor is not None:
+        noise = stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}).moments()
+    result = certify(log, confidence=arguments.confidence, mask=mask, assume=assume, noise_floor=noise)
+    unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
+    emit(result if arguments.json else replace(result, warnings=()), arguments.json)
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for text in unmet:
+        print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
+    return 1 if unmet else 0
+
+
+def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:
+    """What is needed of the log, read once."""
+    from bounds.evidence.masks import second_half
+    from bounds.evidence.stream import stream
+    from bounds.evidence.traces import TraceSet
+
+    log = stream(**reading_from(arguments))
+    if arguments.engine:
+        log.through(TraceSet.engine)
+    if arguments.split:
+        log.through(second_half)
+    with reading_progress() as progress:
+        return log.moments(
+            statistics=() if mask is None else mask.statistics,
+            suprema=suprema,
+            progress=progress,
+            resume=arguments.resume,
+        )
+
+
+def _assumption(text: str) -> tuple[str, float | bool]:
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise ValueError(f"--assume must be NAME=VALUE such as delta=1e-3, got {text!r}")
+    field, word = name.strip().replace("-", "_"), value.strip().lower()
+    if word in ("true", "false"):
+        return field, word == "true"
+    try:
+        return field, parse_number(word)
+    except ValueError as error:
+        raise ValueError(f"--assume {field} {error}") from None
+
+
+def _requirement(text: str) -> tuple[str, str, float]:
+    for sign in ("<=", ">="):
+        name, mark, value = text.partition(sign)
+        if mark:
+            return name.strip(), sign, parse_number(value.strip())
+    raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}")
+
+
+def _unmet(result: Certificate, name: str, sign: str, limit: float) -> str:
+    """What was found instead, or "" where the requirement holds."""
+    found = result.quantity(name, upper=sign == "<=")
+    if found is not None and (found <= limit if sign == "<=" else found >= limit):
+        return ""
+    end = "" if name.startswith("b_star") else "its upper limit " if sign == "<=" else "its lower limit "
+    what = "nothing that is more than optimistic" if found is None else f"{end}{found:.6g}"
+    return f"{name}{sign}{limit:g}, found {what}"

@@ -1,0 +1,36 @@
+"""``trm-bounds formats``: the logs that are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from bounds.surface.commands.options import command, show
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "formats",
+        _formats,
+        "the logs that are read, and how a trainer comes to write them",
+        "trm-bounds formats --recipe verl",
+    )
+    parser.add_argument("--recipe", metavar="TRAINER", help="print the lines that export from verl, skyrl or trl")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _formats(arguments: argparse.Namespace) -> int:
+    from bounds.surface import formats
+
+    if arguments.recipe is not None:
+        print(formats.recipe(arguments.recipe), end="")
+    elif arguments.json:
+        print(json.dumps(formats.to_dict()))
+    else:
+        for table in formats.tables():
+            show(table)
+        print(formats.MEMORY_ONLY)
+    return 0

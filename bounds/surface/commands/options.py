@@ -1,0 +1,55 @@
+"""What commands share: how they are declared, how numbers are read, how results are shown."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from bounds._checks import parse_number
+from bounds._show import plain
+
+
+def command(commands: Any, name: str, run: Any, help: str, example: str) -> argparse.ArgumentParser:
+    """Declare a command: ``run(arguments)`` returns the exit code."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help, description=help, epilog=f"example: {example}", allow_abbrev=False
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def flag(name: str) -> str:
+    """The option of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def number(text: str) -> float:
+    """A number, as an argument."""
+    try:
+        return parse_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def whole(text: str) -> float:
+    """A whole number, as an argument; beyond 2^53 it must not be rounded before it is checked."""
+    return int(text) if text.isascii() and text.isdigit() else number(text)
+
+
+def emit(result: Any, as_json: bool) -> None:
+    """A result on stdout: for people, or as one JSON object."""
+    if as_json:
+        print(result.to_json())
+    else:
+        show(result)
+
+
+def show(renderable: object) -> None:
+    """In colour on a terminal (rich honours NO_COLOR), plain when piped."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False).print(renderable)
+    else:
+        print(plain(renderable))
