@@ -56,6 +56,8 @@ def written(name):
         return f"{name}=0.9_1.1"
     if name.endswith("shift") or name.endswith("advantage"):
         return f"{name}=-0.2_0.1"
+    if name == "seq_min_ratio":
+        return "seq_min_ratio>=0.5"
     return f"{name}<=1.01" if name.endswith(("_ratio", "prob_error")) else f"{name}<=0.01"
 
 
@@ -173,6 +175,7 @@ def test_counts_of_tokens_beyond_a_threshold():
     }.items():
         assert pooled(name, tokens).tolist() == np.add.reduceat(beyond.astype(float), STARTS[:-1]).tolist(), name
     assert pooled("token_shift<-0.2", tokens).sum() > 0
+    assert pooled("token_k2>0.125", Tokens(np.array([0.5, -0.5]), np.array([0, 2]))).tolist() == [0.0]  # closed
     with pytest.raises(ValueError, match="needs the rollout log-probs"):
         pooled("token_shift<-0.2", Tokens(D, STARTS))
     with pytest.raises(ValueError, match="unknown mask statistic 'seq_max_k4'; did you mean"):
@@ -210,6 +213,8 @@ def test_reach_is_the_threshold_at_which_a_value_just_holds():
         ("seq_mean_k1=1.001", "for a factor either way write seq_mean_k1=0.999001_1.001"),
         ("seq_geometric_ratio<=0.001", "bound on theta/roll above 1.*; for a divergence .* write seq_mean_k3<=0.001"),
         ("seq_product_ratio<=0.01", "for a divergence threshold write seq_sum_k3<=0.01"),
+        ("seq_min_ratio<=1.5", "seq_min_ratio takes one bound, seq_min_ratio>=NUMBER, got seq_min_ratio<=1.5"),
+        ("seq_max_ratio=0.5_2", "seq_max_ratio takes one bound, seq_max_ratio<=NUMBER"),
         ("seq_min_ratio>=1.5", "bound on theta/roll below 1"),
         ("seq_product_ratio=2_3", "0 < LOW < 1 < HIGH"),
         ("seq_mean_mult_prob_error<=0.05", "at least 1; .* write seq_mean_ratio_deviation<=0.05"),
@@ -239,6 +244,13 @@ def test_a_mask_object_is_accepted_by_certify():
     mask = Mask.parse("seq_max_k2<=0.05")
     traces = bounds.example_traces()
     assert bounds.certify(traces, mask=mask).mask == bounds.certify(traces, mask=str(mask)).mask
+
+
+def test_certify_says_that_a_rule_of_tokens_is_no_mask():
+    found = bounds.certify(bounds.example_traces(), mask="token_k2<=0.0001")
+    assert found.mask.acceptance.value == 1.0
+    assert "token_k2<=0.0001 drops no response but changes the objective" in " ".join(found.warnings)
+    assert "does nothing" not in " ".join(found.warnings)
 
 
 def test_the_two_denominators():

@@ -10,7 +10,7 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds.evidence.confidence import clustered_mean, clustered_ratio
 from bounds.evidence.moments import Moments, prompt_weights
-from bounds.results import Interval, MaskTerms
+from bounds.results import Interval, MaskTerms, Standing
 from bounds.theory.masking import Mask
 
 
@@ -115,12 +115,14 @@ def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: 
     If part is all or nothing everywhere, t would give an interval of no width. But a share x of a prompt is 1 with
     probability at most E x, so that all of n prompts show 1 with probability at most (E x)^n; likewise for 0.
     """
-    interval = clustered_ratio(part, whole, prompt, confidence, low=0.0)
-    least = (1.0 - confidence) ** (1.0 / np.unique(prompt[whole > 0.0]).size)
+    prompts = np.unique(prompt[whole > 0.0]).size
+    least = (1.0 - confidence) ** (1.0 / prompts)
     if not part.any():
-        return replace(interval, low=0.0, high=1.0 - least)
-    everything = bool((part == whole).all())
-    return replace(interval, low=least if everything else interval.low, high=min(interval.high, 1.0))
+        return Interval(0.0, 0.0, 1.0 - least, confidence, Standing.ESTIMATED, f"none in {prompts} prompts")
+    if (part == whole).all():
+        return Interval(1.0, least, 1.0, confidence, Standing.ESTIMATED, f"all in {prompts} prompts")
+    interval = clustered_ratio(part, whole, prompt, confidence, low=0.0)
+    return replace(interval, high=min(interval.high, 1.0), method=f"share, clustered t, {prompts} prompts")
 
 
 def _scaled(interval: Interval, factor: float) -> Interval:

@@ -216,7 +216,7 @@ def _length_bias(m: Moments, criterion: Criterion, confidence: float) -> LengthB
     lengths = sorted({*_PAPER_LENGTHS, m.horizon})
     return LengthBias(
         criterion=str(criterion),
-        violation=replace(p, method=f"share of tokens; {p.method}"),
+        violation=p,
         measured=tuple(_length_rows(m, keep, confidence)),
         predicted=tuple(float(predicted[quarter == k].mean()) for k in range(quarter.max() + 1)),
         at_length=tuple((T, float(_unviolated(p.value, np.array([float(T)]))[0])) for T in lengths),

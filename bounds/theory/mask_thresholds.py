@@ -15,6 +15,7 @@ from bounds.theory.mask_statistics import (
 )
 
 _MEAN_LOOKS_LIKE_RATIO = 0.5
+_ONE_END = {"seq_max_ratio": "<=", "seq_min_ratio": ">="}  # the other end is no trust region
 
 
 def token_of(name: str) -> TokenStatistic:
@@ -40,6 +41,8 @@ def bounds_of(name: str, sign: str, text: str) -> tuple[float, float]:
         If it cannot be meant; the message says what likely is.
     """
     token = token_of(name)
+    if (only := _ONE_END.get(name, sign)) != sign:
+        raise ValueError(f"{name} takes one bound, {name}{only}NUMBER, got {name}{sign}{text}")
     if sign not in token.signs and not (sign == "=" and token.signs == ("<=",)):
         raise ValueError(_wrong_sign(name, token, text))
     if token.signs == ("<=",):
