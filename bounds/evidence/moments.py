@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -214,16 +215,20 @@ class Moments:
 
     def weigh_positions(self, parts: Iterable[TraceSet]) -> None:
         """See the log again, if prompts have different numbers of responses: only now are their weights known."""
-        if self.groups_are_equal:
-            return
-        size = dict(zip(*np.unique(self._rows["prompt"], return_counts=True), strict=True))
-        weighed: dict[str, FloatArray] = {}
-        for traces in parts:
-            keys = [size[np.uint64(prompt_number(key))] for key in traces.prompt_ids]
-            weights = len(self) / self.prompts / np.array(keys, dtype=np.float64)[traces.prompt]
-            for name, sums in _position_sums(TokenStatistics(traces), weights).items():
-                weighed[name] = _added(weighed.get(name, np.zeros(0)), sums)
-        self._cached["positions"] = weighed
+        if not self.groups_are_equal:
+            sizes = self.group_sizes()
+            self.add_weighed(weighed_positions(parts, sizes))
+
+    def group_sizes(self) -> dict[int, int]:
+        """How many responses each prompt has, by :func:`prompt_number`."""
+        numbers, counts = np.unique(self._rows["prompt"], return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+    def add_weighed(self, sums: Mapping[str, FloatArray]) -> None:
+        """Add what :func:`weighed_positions` found in a part of the log."""
+        known = self._cached.setdefault("positions", {})
+        for name, values in sums.items():
+            known[name] = _added(known.get(name, np.zeros(0)), len(self) / self.prompts * values)
 
     def _append(self, columns: Block, place: str) -> None:
         if len(self) and set(columns) != set(self._rows.names):
@@ -307,6 +312,17 @@ class Moments:
 
     def save(self, path: str | Path) -> None:
         """Write everything to one Parquet file, whole or not at all."""
+        unfinished = Path(f"{path}.unfinished")
+        with unfinished.open("wb") as file:
+            self._write(file)
+        unfinished.replace(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        file = io.BytesIO()
+        self._write(file)
+        return _from_bytes, (file.getvalue(),)
+
+    def _write(self, file: BinaryIO) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -319,16 +335,14 @@ class Moments:
             "tally": self.tally.to_dict(),
             "positions": {n: base64.b64encode(v.tobytes()).decode() for n, v in self._positions.items()},
         }
-        unfinished = Path(f"{path}.unfinished")
         empty = pa.table({name: self._rows[name][:0] for name in self._rows.names}) if len(self) else pa.table({})
         schema = empty.schema.with_metadata({_KEY: json.dumps(state)})
-        with pq.ParquetWriter(unfinished, schema) as writer:
+        with pq.ParquetWriter(file, schema) as writer:
             for block in self._rows.blocks():
                 writer.write_table(pa.table(dict(block)).replace_schema_metadata(schema.metadata))
-        unfinished.replace(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path | BinaryIO) -> Self:
         """Read what :meth:`save` wrote.
 
         Raises
@@ -354,6 +368,20 @@ class Moments:
             columns = {n: batch.column(n).to_numpy(zero_copy_only=False) for n in batch.schema.names}
             moments._rows.append(columns)
         return moments
+
+
+def _from_bytes(data: bytes) -> Moments:
+    return Moments.load(io.BytesIO(data))
+
+
+def weighed_positions(parts: Iterable[TraceSet], sizes: Mapping[int, int]) -> dict[str, FloatArray]:
+    """Sums over responses at each position, each weighed by 1 / (responses of its prompt)."""
+    weighed: dict[str, FloatArray] = {}
+    for traces in parts:
+        size = np.array([sizes[prompt_number(name)] for name in traces.prompt_ids], dtype=np.float64)
+        for name, sums in _position_sums(TokenStatistics(traces), 1.0 / size[traces.prompt]).items():
+            weighed[name] = _added(weighed.get(name, np.zeros(0)), sums)
+    return weighed
 
 
 def _position_sums(t: TokenStatistics, weights: FloatArray) -> dict[str, FloatArray]:

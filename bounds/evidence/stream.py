@@ -59,6 +59,22 @@ class Stream:
         self._through.append(change)
         return self
 
+    @property
+    def horizon(self) -> int | None:
+        """The generation cap, if it is known."""
+        return self._horizon
+
+    def files(self) -> list[Stream]:
+        """The same log, a stream for each of its files (one, if it is in two halves)."""
+        if self._log.scored:
+            return [self]
+        return [
+            Stream(
+                replace(self._log, files=(file,), found=self._log.found if k == 0 else ()), self._reading, self._horizon
+            )
+            for k, file in enumerate(self._log.files)
+        ]
+
     def __iter__(self) -> Iterator[TraceSet]:
         """The parts.
 

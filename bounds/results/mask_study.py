@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Row, html_lines, html_table, plain, rich_table
+from bounds._show import Cells, Row, Shown
 from bounds.results.mask_parts import (
     ChosenMask,
     Denominators,
@@ -20,11 +19,10 @@ from bounds.results.standing import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Group
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MaskStudy:
+class MaskStudy(Shown):
     """What a mask keeps of a log, by threshold, length and reward, and what it costs in the guarantee.
 
     Attributes
@@ -71,9 +69,6 @@ class MaskStudy:
     reasons: dict[str, str]
     warnings: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        return f"<MaskStudy of {self._heading()}: {self.sentence()}>"
-
     def to_frame(self) -> pd.DataFrame:
         """One row for each mask, its terms as columns with ``_low`` and ``_high``."""
         import pandas as pd
@@ -115,10 +110,6 @@ class MaskStudy:
             "warnings": list(self.warnings),
         }
 
-    def to_json(self) -> str:
-        """One JSON object; full precision."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
     def sentence(self) -> str:
         """The result in one sentence."""
         text = f"This mask keeps {_share(self.terms.acceptance)} of the responses"
@@ -129,13 +120,19 @@ class MaskStudy:
             text += f", without any mask >= {_signed(self.gain_without_mask)}"
         return text + " (estimates)."
 
-    def _heading(self) -> str:
+    def heading(self) -> str:
+        """The mask, and what was logged."""
         return (
             f"Mask {self.terms.mask}; {self.responses} responses to {self.prompts} prompts, {self.tokens} policy "
             f"tokens, horizon {self.horizon}"
         )
 
-    def _cells_by_mask(self) -> tuple[list[str], list[Row]]:
+    def tables(self) -> list[Cells]:
+        """Masks, the terms of this one, and lengths."""
+        terms = [self._term_cells()] if self.terms.lower is not None else []
+        return [self._cells_by_mask(), *terms, self._length_cells()]
+
+    def _cells_by_mask(self) -> Cells:
         titles = ["mask", "kept", "of R=1", "of R=0", "gain is at least"]
         rows: list[Row] = []
         others = {t.mask: t for t in (*self.reference, *self.by_threshold)}
@@ -145,7 +142,7 @@ class MaskStudy:
             rows.append(([label, *shares, "-" if terms.lower is None else _signed(terms.lower)], terms is self.terms))
         return titles, rows
 
-    def _term_cells(self) -> tuple[list[str], list[Row]]:
+    def _term_cells(self) -> Cells:
         names = {
             "surrogate": ("E[M R S]", "masked surrogate, over all responses"),
             "penalty": ("E[M R Phi]", "divergence of what is kept"),
@@ -165,7 +162,7 @@ class MaskStudy:
             )
         return ["term of this mask", "value", ""], rows
 
-    def _length_cells(self) -> tuple[list[str], list[Row]]:
+    def _length_cells(self) -> Cells:
         titles = ["tokens", "responses", "kept by the mask"]
         titles += [f"kept by {b.criterion}; (1-p)^length" for b in self.length_bias]
         rows: list[Row] = []
@@ -175,7 +172,8 @@ class MaskStudy:
             rows.append((cells, False))
         return titles, rows
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """What the rows and numbers are."""
         lines = ["; ".join(f"{t.mask} is {t.title}" for t in self.reference if t.mask) + "."]
         lines += ["The gain is J(theta) - J(roll); R is mapped to [0, 1] by its declared range."]
         lines += [_bias_line(b) for b in self.length_bias]
@@ -192,32 +190,6 @@ class MaskStudy:
             "What they say of J holds if mask and theta were fixed without looking at these responses."
         )
         return lines + [f"Warning: {w}" for w in self.warnings]
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(
-            Text(self._heading()),
-            rich_table(*self._cells_by_mask()),
-            *([rich_table(*self._term_cells())] if self.terms.lower is not None else []),
-            rich_table(*self._length_cells()),
-            Text(self.sentence(), style="bold"),
-            *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self._notes()),
-        )
-
-    def __str__(self) -> str:
-        return plain(self)
-
-    def _repr_html_(self) -> str:
-        return (
-            html_lines([self._heading()], "span")
-            + html_table(*self._cells_by_mask())
-            + html_table(*self._term_cells())
-            + html_table(*self._length_cells())
-            + html_lines([self.sentence()], "b")
-            + html_lines(self._notes(), "small")
-        )
 
 
 def _value(interval: Interval | None) -> str:

@@ -117,4 +117,4 @@ def _cell(i: Interval | None) -> str:
     if i is None:
         return "-"
     value, low, high = i.texts()
-    return f"{value} ({low} to {high})"
+    return f"{value} [{low}, {high}]"

@@ -44,7 +44,12 @@ def add(commands: Any) -> None:
         help="exit 1 unless it holds; an estimate counts with the far end of its interval (may be repeated)",
     )
     parser.add_argument("--noise-floor", metavar="FILE", help="a log of a repeated forward pass of the same weights")
-    parser.add_argument("--engine", action="store_true", help="old_logprobs as theta: the engine without staleness")
+    parser.add_argument(
+        "--without-staleness",
+        action="store_true",
+        help="old_logprobs as theta: what the inference engine alone changes",
+    )
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: files are read by a cluster")
     parser.add_argument(
         "--split", action="store_true", help="only the half of the prompts on which masks chooses no threshold"
     )
@@ -97,17 +102,19 @@ def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) ->
     from bounds.evidence.traces import TraceSet
 
     log = stream(**reading_from(arguments))
-    if arguments.engine:
+    if arguments.without_staleness:
         log.through(TraceSet.engine)
     if arguments.split:
         log.through(second_half)
+    statistics = () if mask is None else mask.statistics
+    if arguments.engine == "ray":
+        from bounds.evidence.distributed import moments
+
+        if arguments.resume is not None:
+            raise ValueError("--resume goes with --engine local")
+        return moments(log, statistics=statistics, suprema=suprema)
     with reading_progress() as progress:
-        return log.moments(
-            statistics=() if mask is None else mask.statistics,
-            suprema=suprema,
-            progress=progress,
-            resume=arguments.resume,
-        )
+        return log.moments(statistics=statistics, suprema=suprema, progress=progress, resume=arguments.resume)
 
 
 def _assumption(text: str) -> tuple[str, float | bool]:

@@ -1,0 +1,299 @@
+"""A log seen in parts is the log: blocks, chunks, files, resumed; in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bounds
+from bounds.evidence import stream as stream_module
+from bounds.evidence.moments import Moments
+from bounds.evidence.readers import read_traces
+from bounds.evidence.stream import stream
+from bounds.surface.cli import main
+from tests.test_moments import MASK, STATISTICS, numbers, records
+
+T = 16
+
+
+def rows_of(sizes, seed=0):
+    return [{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in r.items()} for r in records(sizes, seed)]
+
+
+def write_jsonl(path, rows):
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+
+def write_parquet(path, rows, **options):
+    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+
+
+def same(a, b):
+    assert np.allclose(numbers(a), numbers(b), rtol=1e-12, atol=1e-15)
+    assert a.warnings == b.warnings
+    assert [x.name for x in a.table.bounds] == [x.name for x in b.table.bounds]
+
+
+@pytest.fixture(params=[[4] * 12, [1, 2, 3, 4, 5] * 3], ids=["equal groups", "unequal groups"])
+def rows(request):
+    return rows_of(request.param)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "small row groups", "float32"])
+def test_parts_are_the_log(tmp_path, monkeypatch, rows, kind):
+    monkeypatch.setattr(stream_module, "PART_TOKENS", 50)
+    path = tmp_path / "log"
+    if kind == "jsonl":
+        write_jsonl(path, rows)
+    elif kind == "float32":
+        schema = pa.schema(
+            [("prompt_id", pa.string()), ("reward", pa.float64())]
+            + [(n, pa.list_(pa.float32())) for n in ("rollout_logprobs", "train_logprobs")]
+        )
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    else:
+        write_parquet(path, rows, **({"row_group_size": 7} if kind == "small row groups" else {}))
+    whole = bounds.certify(read_traces(path, horizon=T), mask=MASK)
+    same(bounds.certify(stream(path, horizon=T).moments(statistics=STATISTICS), mask=MASK), whole)
+
+
+def test_blocks_that_need_a_closer_look_are_read_row_by_row(tmp_path, rows):
+    """A mask, an empty response, a missing value, a null list: nothing gets past the checks."""
+    changed = [dict(r) for r in rows]
+    changed[3]["mask"] = [1] * (len(changed[3]["rollout_logprobs"]) - 1) + [0]
+    for r in changed:
+        r.setdefault("mask", [1] * len(r["rollout_logprobs"]))
+    changed[5]["mask"] = [0] * len(changed[5]["rollout_logprobs"])
+    write_parquet(tmp_path / "masked.parquet", changed)
+    whole = bounds.certify(read_traces(tmp_path / "masked.parquet", horizon=T))
+    streamed = bounds.certify(stream(tmp_path / "masked.parquet", horizon=T).moments())
+    same(streamed, whole)
+    assert any("1 of" in w and "no policy token" in w for w in streamed.warnings)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("train_logprobs", None, "train_logprobs"),
+        ("train_logprobs", float("nan"), r"row 9: train_logprobs\[0\] is null or NaN"),
+        ("rollout_logprobs", -9999.0, r"row 9: rollout_logprobs\[0\] is -9999"),
+        ("train_logprobs", 0.1, r"row 9: train_logprobs\[0\] must be a log-probability"),
+        ("reward", 2.0, r"row 9: reward must be a number in \[0, 1\]"),
+        ("reward", None, "reward is missing"),
+    ],
+)
+def test_what_is_wrong_in_a_block_is_named_by_row(tmp_path, rows, field, value, message):
+    bad = dict(rows[9])
+    if isinstance(bad[field], list) and value is not None:
+        bad[field] = [value, *bad[field][1:]]
+    else:
+        bad[field] = value
+    path = tmp_path / "log.parquet"
+    write_parquet(path, [*rows[:9], bad, *rows[10:]])
+    with pytest.raises(bounds.TraceError, match=message):
+        stream(path, horizon=T).moments()
+
+
+def test_a_block_longer_than_the_horizon_is_refused(tmp_path, rows):
+    write_parquet(tmp_path / "log.parquet", rows)
+    with pytest.raises(bounds.TraceError, match="policy tokens, more than horizon=3"):
+        stream(tmp_path / "log.parquet", horizon=3).moments()
+
+
+def test_without_a_horizon_the_longest_of_all_parts_is_taken(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(stream_module, "PART_TOKENS", 50)
+    write_jsonl(tmp_path / "log.jsonl", rows)
+    m = stream(tmp_path / "log.jsonl").moments()
+    assert m.horizon == max(len(r["rollout_logprobs"]) for r in rows)
+    assert any("no horizon was given" in w for w in bounds.certify(m).warnings)
+
+
+def test_the_same_responses_twice_are_noticed_in_blocks(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        {"prompt_id": f"p{i}", "rollout_logprobs": (-rng.exponential(8.0, 10)).tolist(), "train_logprobs": [-1.0] * 10}
+        for i in range(20)
+    ]
+    for r in rows:
+        r["train_logprobs"] = [x * 1.001 for x in r["rollout_logprobs"]]
+    write_parquet(tmp_path / "twice.parquet", [*rows, *rows[:4]])
+    for log in (stream(tmp_path / "twice.parquet", horizon=T).moments(), read_traces(tmp_path / "twice.parquet")):
+        assert any("4 responses stand in the log twice" in w for w in bounds.certify(log).warnings)
+
+
+def test_an_empty_log_is_refused(tmp_path, rows):
+    (tmp_path / "empty.jsonl").write_text(json.dumps({**rows[0], "mask": [0] * len(rows[0]["rollout_logprobs"])}))
+    with pytest.raises(bounds.TraceError, match="no response with a policy token: 1 of 1 responses"):
+        stream(tmp_path / "empty.jsonl", horizon=T).moments()
+    with pytest.raises(bounds.TraceError, match="no response with a policy token: 1 of 1 responses"):
+        list(stream(tmp_path / "empty.jsonl", horizon=T))
+
+
+def test_reading_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    """After the second of three files somebody presses Ctrl-C; the third call reads the third file only."""
+    parts = [rows_of([4] * 5, seed) for seed in (1, 2, 3)]
+    for k, rows in enumerate(parts):
+        write_jsonl(tmp_path / f"step_{k}.jsonl", [{**r, "prompt_id": f"{k}-{r['prompt_id']}"} for r in rows])
+    glob, state = str(tmp_path / "step_*.jsonl"), tmp_path / "state"
+    seen = []
+
+    def interrupt(m):
+        seen.append(len(m))
+        if len(m) > 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream(glob, horizon=T).moments(progress=interrupt, resume=state)
+    assert len(Moments.load(state)) == 40
+    assert sorted(p.name for p in tmp_path.iterdir() if "state" in p.name) == ["state"]
+    seen.clear()
+    resumed = stream(glob, horizon=T).moments(progress=lambda m: seen.append(len(m)), resume=state)
+    assert seen == [60]
+    same(bounds.certify(resumed), bounds.certify(stream(glob, horizon=T).moments()))
+    again = stream(glob, horizon=T).moments(progress=lambda m: seen.append(len(m)), resume=state)
+    assert seen == [60]
+    assert len(again) == 60
+
+
+def test_a_state_of_another_horizon_does_not_resume(tmp_path, rows):
+    write_jsonl(tmp_path / "log.jsonl", rows)
+    stream(tmp_path / "log.jsonl", horizon=T).moments(resume=tmp_path / "state")
+    with pytest.raises(bounds.TraceError, match="different horizons, readings or statistics"):
+        stream(tmp_path / "log.jsonl", horizon=T + 1).moments(resume=tmp_path / "state")
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path):
+    """Ten times the responses take little more; a study of 50 million tokens is in benchmarks/README.md."""
+    rng = np.random.default_rng(0)
+
+    def log(responses, tokens=200):
+        path = tmp_path / f"{responses}.parquet"
+        writer = None
+        for first in range(0, responses, 500):
+            roll = -rng.exponential(0.5, (500, tokens))
+            table = pa.table(
+                {
+                    "prompt_id": [f"p{(first + i) // 5}" for i in range(500)],
+                    "rollout_logprobs": list(roll),
+                    "train_logprobs": list(np.minimum(roll + rng.normal(0.0, 0.01, roll.shape), 0.0)),
+                }
+            )
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+        writer.close()
+        return path
+
+    small, large = log(1000), log(10000)
+    peaks = []
+    for path in (small, small, large):  # the first imports
+        tracemalloc.start()
+        stream(path, horizon=200).moments()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    whole = 10000 * 200 * 8 * 2
+    assert peaks[2] < peaks[1] + 0.3 * whole
+    assert peaks[2] < 2 * peaks[1] + 9000 * 400
+
+
+def test_only_the_half_on_which_no_mask_is_chosen(rows):
+    from bounds.evidence.masks import prompt_half, second_half
+
+    traces = bounds.TraceSet.from_records(rows, horizon=T)
+    half = second_half(traces)
+    m = Moments.of(traces)
+    assert len(half) == int((~prompt_half(m)).sum())
+    assert set(half.prompt_ids) < set(traces.prompt_ids)
+    assert bounds.certify(half).responses == len(half)
+
+
+# --- the command line ------------------------------------------------------------------------------------------
+
+
+def run(capsys, *arguments):
+    code = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_commands_on_a_log(tmp_path, capsys, rows):
+    write_jsonl(tmp_path / "log.jsonl", rows)
+    log = tmp_path / "log.jsonl"
+    for command, key in (("certify", "b_star"), ("explain", "splits"), ("metrics", "metrics"), ("masks", "terms")):
+        code, out, _ = run(capsys, command, log, "--horizon", T, "--json")
+        assert code == 0
+        assert key in json.loads(out)
+    code, out, _ = run(capsys, "compare", log, log, "--horizon", T, "--json")
+    assert json.loads(out)["paired"] is True
+    code, out, _ = run(capsys, "certify", log, "--horizon", T, "--by-step", "--time-uniform", "--json")
+    assert [s["step"] for s in json.loads(out)["steps"]] == ["0", "1", "2"]
+    code, out, _ = run(capsys, "certify", log, "--horizon", T, "--noise-floor", log)
+    assert "Noise floor: two forward passes" in out
+    code, out, _ = run(capsys, "certify", log, "--horizon", T, "--split", "--json")
+    assert json.loads(out)["responses"] < len(rows)
+    code, _, err = run(capsys, "compare", log)
+    assert code == 2
+    assert "compare needs two logs, got 1" in err
+    code, _, err = run(capsys, "certify", log, "--by-step", "--assume", "delta=1")
+    assert code == 2
+    assert "--by-step goes with" in err
+    code, _, err = run(capsys, "certify", log, "--without-staleness", "--horizon", T)
+    assert code == 2
+    assert "no old_logprobs" in err
+
+
+def test_the_engine_alone(tmp_path, capsys, rows):
+    rng = np.random.default_rng(5)
+    with_old = [
+        {**r, "old_logprobs": np.minimum(r["rollout_logprobs"] + rng.normal(0.0, 0.001, len(r["rollout_logprobs"])), 0)}
+        for r in rows
+    ]
+    traces = bounds.TraceSet.from_records(with_old, horizon=T)
+    whole, engine = bounds.certify(traces), bounds.certify(traces.engine())
+    assert engine.estimates["kl_seq"].value < 0.01 * whole.estimates["kl_seq"].value
+    assert engine.estimates["kl_seq_k1"].value == pytest.approx(whole.estimates["kl_seq_engine"].value)
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------
+
+
+def test_metrics_by_hand(rows):
+    from bounds.evidence.metrics import metrics
+
+    table = metrics(bounds.TraceSet.from_records(rows, horizon=T))
+    d = [np.subtract(r["train_logprobs"], r["rollout_logprobs"]) for r in rows]
+    tokens = np.concatenate(d)
+    gap = np.concatenate([np.abs(np.exp(r["train_logprobs"]) - np.exp(r["rollout_logprobs"])) for r in rows])
+    expected = {
+        "kl": -tokens.mean(),
+        "k3_kl": (np.exp(tokens) - 1 - tokens).mean(),
+        "kl_k3": (np.exp(-tokens) - 1 + tokens).mean(),
+        "chi2_token": (np.exp(2 * tokens) - 1).mean(),
+        "chi2_seq": np.mean([np.exp(2 * x.sum()) - 1 for x in d]),
+        "chi2_seq_by_mean": np.mean([np.exp(2 * x.mean()) - 1 for x in d]),
+        "log_ppl_abs_diff": np.mean([abs(x.mean()) for x in d]),
+        "probs_diff": gap.mean(),
+    }
+    assert set(table.metrics) == set(expected)
+    for name, value in expected.items():
+        assert table[name].interval.value == pytest.approx(value, rel=1e-9, abs=1e-15), name
+        assert table[name].interval.low <= value <= table[name].interval.high
+    assert table["kl"].sample == f"{tokens.size} tokens"
+    assert table["chi2_seq"].sample == f"{len(rows)} responses"
+    assert "ms-swift" in table["chi2_seq"].note
+
+
+def test_metrics_are_not_clamped():
+    from bounds.evidence.metrics import metrics
+
+    rows = [
+        {"prompt_id": f"p{i}", "rollout_logprobs": [-1.5] * 2000, "train_logprobs": [-1.0] * 2000} for i in range(3)
+    ]
+    table = metrics(bounds.TraceSet.from_records(rows, horizon=2000))
+    assert table["chi2_seq"].interval.value == np.inf
+    assert table.to_dict()["metrics"]["chi2_seq"]["value"] is None
+    assert table.to_dict()["metrics"]["chi2_seq"]["vacuous"] is True
