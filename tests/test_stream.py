@@ -79,7 +79,7 @@ def test_blocks_that_need_a_closer_look_are_read_row_by_row(tmp_path, rows):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("train_logprobs", None, "train_logprobs"),
+        ("train_logprobs", None, "row 9: the rollout policy.s log-probs only"),
         ("train_logprobs", float("nan"), r"row 9: train_logprobs\[0\] is null or NaN"),
         ("rollout_logprobs", -9999.0, r"row 9: rollout_logprobs\[0\] is -9999"),
         ("train_logprobs", 0.1, r"row 9: train_logprobs\[0\] must be a log-probability"),
@@ -240,7 +240,7 @@ def test_commands_on_a_log(tmp_path, capsys, rows):
     assert "compare needs two logs, got 1" in err
     code, _, err = run(capsys, "certify", log, "--by-step", "--assume", "delta=1")
     assert code == 2
-    assert "--by-step goes with" in err
+    assert "--by-step does not go with" in err
     code, _, err = run(capsys, "certify", log, "--without-staleness", "--horizon", T)
     assert code == 2
     assert "no old_logprobs" in err

@@ -165,8 +165,8 @@ class Moments:
         return len(self._rows)
 
     @property
-    def _settings(self) -> tuple[int | None, Reading, tuple[str, ...], bool]:
-        return self._horizon, self.reading, self.statistics, self.suprema
+    def _settings(self) -> tuple[int | None, tuple[str, ...], bool]:
+        return self._horizon, self.statistics, self.suprema
 
     # --- taking in ------------------------------------------------------------------------------------------
 
@@ -199,11 +199,10 @@ class Moments:
         TraceError
             If the parts name different horizons, were read differently or log different fields.
         """
-        if not len(other):
-            return
-        if len(self) and self._settings != other._settings:
+        if self._settings != other._settings or (len(self) and len(other) and self.reading != other.reading):
             raise TraceError("moments of different horizons, readings or statistics do not merge")
-        self._horizon, self.reading, self.statistics, self.suprema = other._settings
+        if not len(self):
+            self.reading = other.reading
         for block in other._rows.blocks():
             numbers = {
                 name: self._label_numbers(name, [names[k] for k in block[name]]) for name, names in other._names.items()

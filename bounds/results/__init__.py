@@ -7,6 +7,7 @@ from bounds.results.guarantee import HYPOTHESES, Claim, Guarantees
 from bounds.results.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
 from bounds.results.mask_study import MaskStudy
 from bounds.results.metrics import MetricsTable, MetricValue
+from bounds.results.objectives import Objective, ObjectiveTable
 from bounds.results.over_time import RunOverTime, Step
 from bounds.results.standing import Assumption, Interval, Standing, weakest
 
@@ -32,6 +33,8 @@ __all__ = [
     "MaskTerms",
     "MetricValue",
     "MetricsTable",
+    "Objective",
+    "ObjectiveTable",
     "Part",
     "Reweighing",
     "RunOverTime",

@@ -113,6 +113,7 @@ STATISTICS: Mapping[str, tuple[str, str]] = MappingProxyType(
 TOKEN_STATISTICS: Mapping[str, str] = MappingProxyType({f"token_{token}": token for token in TOKEN})
 
 _COUNT = re.compile(r"(token_\w+)([<>])(\S+)")
+_EXCESS = re.compile(r"ratio_(above|below)\(([^()]*)\)")
 _LN_TRM = re.compile(r"ln_trm\(([^()]*)\)")
 
 
@@ -122,7 +123,8 @@ def pooled(name: str, tokens: Tokens) -> FloatArray:
     Parameters
     ----------
     name : str
-        One of :data:`STATISTICS`; ``token_k2>0.05``, how many tokens of the response lie beyond that; or
+        One of :data:`STATISTICS`; ``token_k2>0.05``, how many tokens of the response lie beyond that;
+        ``ratio_above(2)``, the sum of (rho - 2)^+ (``ratio_below``: likewise); or
         ``ln_trm(T=4096,epsilon=0.005,delta=0.0001)``.
     tokens : Tokens
         The tokens.
@@ -143,6 +145,10 @@ def pooled(name: str, tokens: Tokens) -> FloatArray:
         limit, values = threshold(token, parse_number(count[3])), token.values(tokens)
         beyond = values > limit if count[2] == ">" else values < limit
         return np.asarray(np.add.reduceat(beyond.astype(np.float64), tokens.starts[:-1]))
+    if excess := _EXCESS.fullmatch(name):
+        with np.errstate(over="ignore"):
+            over = np.exp(tokens.log_ratio) - parse_number(excess[2])
+        return np.add.reduceat(np.maximum(over if excess[1] == "above" else -over, 0.0), tokens.starts[:-1])
     if _LN_TRM.fullmatch(name):
         return _weighted_deviation(tokens, *ln_trm_constants(name))
     if name not in STATISTICS:

@@ -96,7 +96,7 @@ def leave_one_out(
             first = int(np.argmax(np.isnan(given)))
             refuse(f"{name}[{first}]", "a number", "nan")
     group = prompt_numbers(reward, prompt)
-    advantage = reward - _leave_one_out_baseline(reward, group)
+    advantage = reward - leave_one_out_baseline(reward, group)
     with np.errstate(invalid="ignore"):
         terms = np.where(advantage == 0.0, 0.0, advantage * (product - 1.0))
     method = "asymptotic, leave-one-out baseline, t"
@@ -108,7 +108,8 @@ def leave_one_out(
     )
 
 
-def _leave_one_out_baseline(reward: FloatArray, group: IntArray) -> FloatArray:
+def leave_one_out_baseline(reward: FloatArray, group: IntArray) -> FloatArray:
+    """For each response [N], the mean reward of the other responses to its prompt (of the other prompts, if alone)."""
     count = np.bincount(group)
     total = np.bincount(group, weights=reward)
     means = total / count

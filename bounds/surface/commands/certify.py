@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import parse_number
-from bounds.surface.commands.options import command, emit, number
+from bounds.surface.commands.options import command, emit, flag, number
 from bounds.surface.commands.reading import add_reading_options, reading_from, reading_progress
 
 if TYPE_CHECKING:
@@ -56,12 +56,16 @@ def add(commands: Any) -> None:
     parser.add_argument("--by-step", action="store_true", help="a run over time: one row for each step")
     parser.add_argument("--limit", type=number, default=1.0, metavar="NATS", help="with --by-step: the trust region")
     parser.add_argument("--time-uniform", action="store_true", help="with --by-step: all steps hold at once")
+    parser.add_argument(
+        "--objectives", action="store_true", help="what trainers optimise (TIS, PPO clip, ...) against L' instead"
+    )
     parser.add_argument("--resume", metavar="FILE", help="keep what was read in FILE, and go on from there")
     parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
 
 
 def _certify(arguments: argparse.Namespace) -> int:
     from bounds.evidence.certify import certify
+    from bounds.evidence.objectives import objectives
     from bounds.evidence.over_time import over_time
     from bounds.evidence.stream import stream
     from bounds.theory.masking import Mask
@@ -69,9 +73,13 @@ def _certify(arguments: argparse.Namespace) -> int:
     requirements = [_requirement(text) for text in arguments.require]
     assume = dict(_assumption(text) for text in arguments.assume)
     mask = None if arguments.mask is None else Mask.parse(arguments.mask)
-    if arguments.by_step and (requirements or assume or arguments.noise_floor):
-        raise ValueError("--by-step goes with --mask, --limit and --time-uniform, not with the other options")
+    for name in ("by_step", "objectives"):
+        if getattr(arguments, name) and (requirements or assume or arguments.noise_floor):
+            raise ValueError(f"{flag(name)} does not go with --require, --assume and --noise-floor")
     log = _moments(arguments, mask, bool(assume))
+    if arguments.objectives:
+        emit(objectives(log, confidence=arguments.confidence, mask=mask), arguments.json)
+        return 0
     if arguments.by_step:
         run = over_time(
             log,
@@ -98,6 +106,7 @@ def _certify(arguments: argparse.Namespace) -> int:
 def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:
     """What is needed of the log, read once."""
     from bounds.evidence.masks import second_half
+    from bounds.evidence.objectives import STATISTICS
     from bounds.evidence.stream import stream
     from bounds.evidence.traces import TraceSet
 
@@ -106,7 +115,7 @@ def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) ->
         log.through(TraceSet.engine)
     if arguments.split:
         log.through(second_half)
-    statistics = () if mask is None else mask.statistics
+    statistics = (*(STATISTICS if arguments.objectives else ()), *(() if mask is None else mask.statistics))
     if arguments.engine == "ray":
         from bounds.evidence.distributed import moments
 
