@@ -129,7 +129,11 @@ class _Data:
         with np.errstate(over="ignore"):
             found = leave_one_out(self.reward, self.excess + 1.0, self.prompt, self.confidence)
         return replace(
-            found, value=self.spread * found.value, low=self.spread * found.low, high=self.spread * found.high
+            found,
+            value=self.spread * found.value,
+            low=self.spread * found.low,
+            high=self.spread * found.high,
+            method=f"(R-b)(P-1), b from the other responses; {found.method}",
         )
 
     def truncated(self, name: str) -> Interval:
