@@ -86,16 +86,9 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
     warnings = warnings_for(m)
     terms, keep = Terms(m, confidence), _keep(m, chosen)
     terms_of_mask = terms.of(chosen, keep)
-    group_keep = np.bincount(m.prompt, weights=keep) / np.bincount(m.prompt)
-    by_threshold, picked = _thresholds(m, chosen, terms), _choose(m, chosen, confidence)
-    reasons = (
-        {} if "reward" in m else dict.fromkeys(("surrogate", "gain_without_mask", "chosen"), "the log has no rewards")
-    )
-    if "reward" in m and picked is None:
-        reasons["chosen"] = "a choice needs a second half of the prompts to judge it, and all prompts fell into one"
+    mixed, rejected = _groups(m, keep)
+    picked = _choose(m, chosen, confidence)
     bias = tuple(_length_bias(m, c, confidence) for c in chosen.dropping if c.violation)
-    if not bias:
-        reasons["length_bias"] = "no criterion that one token can violate"
     return MaskStudy(
         responses=len(m),
         prompts=m.prompts,
@@ -105,15 +98,15 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
         terms=terms_of_mask,
         gain_without_mask=terms.gain_without_mask(),
         reference=tuple(replace(terms.of(each, _keep(m, each)), title=title) for title, each in _REFERENCE.items()),
-        by_threshold=by_threshold,
+        by_threshold=_thresholds(m, chosen, terms),
         by_length=tuple(_length_rows(m, keep, confidence)),
         length_bias=bias,
         reweighing=tuple(_reweighing(m, c, confidence) for c in chosen.reweighing),
         denominators=_denominators(m, keep, confidence),
-        groups_mixed=terms.share(((group_keep > 0.0) & (group_keep < 1.0))[m.prompt].astype(np.float64)),
-        groups_rejected=terms.share((group_keep == 0.0)[m.prompt].astype(np.float64)),
+        groups_mixed=terms.share(mixed),
+        groups_rejected=terms.share(rejected),
         chosen=picked,
-        reasons=reasons,
+        reasons=_reasons(m, picked, bias),
         warnings=(*warnings, *_warnings(m, chosen, terms_of_mask.acceptance.value)),
     )
 
@@ -128,6 +121,23 @@ def statistics_for(mask: Mask) -> tuple[str, ...]:
 def _keep(m: Moments, mask: Mask) -> BoolArray:
     kept = np.ones(len(m), dtype=np.bool_)
     return kept & mask.holds({name: m[name] for name in mask.statistics}) if mask.criteria else kept
+
+
+def _groups(m: Moments, keep: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """1 for each response [N] to a prompt some but not all of whose responses are rejected; and all of whose are."""
+    kept = (np.bincount(m.prompt, weights=keep) / np.bincount(m.prompt))[m.prompt]
+    return ((kept > 0.0) & (kept < 1.0)).astype(np.float64), (kept == 0.0).astype(np.float64)
+
+
+def _reasons(m: Moments, picked: ChosenMask | None, bias: tuple[LengthBias, ...]) -> dict[str, str]:
+    reasons = {}
+    if "reward" not in m:
+        reasons = dict.fromkeys(("denominators", "gain_without_mask", "chosen"), "the log has no rewards")
+    elif picked is None:
+        reasons["chosen"] = "a choice needs a second half of the prompts to judge it, and all prompts fell into one"
+    if not bias:
+        reasons["length_bias"] = "no criterion that one token can violate"
+    return reasons
 
 
 # --- thresholds --------------------------------------------------------------------------------------------------
