@@ -1,1 +1,6 @@
 """Two distributions go in, numbers come out; KL is always KL(roll||theta), in nats."""
+
+from bounds.divergence._logit_rows import LogitFile
+from bounds.divergence.logits import LogitDivergences, from_logits
+
+__all__ = ["LogitDivergences", "LogitFile", "from_logits"]

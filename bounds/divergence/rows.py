@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, refuse
 
-_SERIES = [1.0 / math.factorial(k) for k in range(18, 1, -1)]  # of expm1(d) - d, highest power first
-_SERIES_RADIUS = 0.5
+_SERIES = [1.0 / math.factorial(k) for k in range(15, 1, -1)]  # of expm1(d) - d, highest power first
+SERIES_RADIUS = 0.5
 
 
 def k1(log_ratio: npt.ArrayLike) -> FloatArray:
@@ -33,13 +34,19 @@ def k3(log_ratio: npt.ArrayLike) -> FloatArray:
     9.000045
     """
     d = np.asarray(log_ratio, dtype=np.float64)
-    small = np.abs(d) < _SERIES_RADIUS
-    inner = np.where(small, d, 0.0)
-    series = np.full_like(inner, _SERIES[0])
-    for coefficient in _SERIES[1:]:
-        series = series * inner + coefficient
+    small = np.abs(d) < SERIES_RADIUS
+    series = k3_series(np.where(small, d, 0.0))
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(small, inner * inner * series, np.where(d == np.inf, np.inf, np.expm1(d) - d))
+        return np.where(small, series, np.where(d == np.inf, np.inf, np.expm1(d) - d))
+
+
+def k3_series(d: Any) -> Any:
+    """The series of k3 for an array (NumPy's or torch's) of |d| <= 1/2."""
+    series = d * _SERIES[0] + _SERIES[1]
+    for coefficient in _SERIES[2:]:
+        series *= d
+        series += coefficient
+    return series * d * d
 
 
 def total_variation(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:

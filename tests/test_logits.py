@@ -1,0 +1,236 @@
+"""Divergences from logits against mpmath, on hard rows, from every kind of array, and within little memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hard_logits import FIELDS, HARD, INF, check, near, same
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bounds.divergence import LogitFile, from_logits, logits
+
+MODES = [pytest.param(False, 1e-6, id="fast"), pytest.param(True, 1e-12, id="precise")]
+
+
+@pytest.mark.parametrize(("precise", "accuracy"), MODES)
+@pytest.mark.parametrize("name", HARD)
+def test_hard_rows(name, precise, accuracy):
+    check(from_logits(*HARD[name], precise=precise), HARD[name], accuracy)
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_rows_without_numba(name, monkeypatch):
+    monkeypatch.setattr(logits.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "bounds.divergence._logit_kernel", None)  # importing it would raise
+    check(from_logits(*HARD[name]), HARD[name], 1e-12)
+
+
+@pytest.mark.parametrize("precise", [False, True])
+def test_the_fast_sums_settle_all_but_gaps_and_the_nearly_identical(precise, monkeypatch):
+    """Otherwise the fast mode would be the precise one in disguise."""
+    left = []
+    original = logits._precise_chunk
+    monkeypatch.setattr(logits, "_precise_chunk", lambda a, *rest: (left.append(len(a)), original(a, *rest)))
+    for name in ("near, KL 1e-10", "near, KL 1e-10, float32", "wide", "both lack tokens", "peaked, 23"):
+        from_logits(*HARD[name], precise=precise)
+    assert bool(left) == precise
+    from_logits(*HARD["roll lacks a token"], precise=precise)
+    assert left
+
+
+LOGIT = st.one_of(st.floats(-12.0, 12.0), st.floats(-1e4, 1e4), st.just(-INF))
+
+
+@st.composite
+def pairs(draw):
+    """Rows of hard numbers, theta's independent of roll's or a small step from it, in either precision."""
+    width = draw(st.integers(1, 6))
+    roll = draw(hnp.arrays(np.float64, width, elements=LOGIT).filter(lambda x: x.max() > -INF))
+    if draw(st.booleans()):
+        theta = draw(hnp.arrays(np.float64, width, elements=LOGIT).filter(lambda x: x.max() > -INF))
+    else:
+        step = 10.0 ** draw(st.integers(-12, 0))
+        theta = roll + step * draw(hnp.arrays(np.float64, width, elements=st.floats(-1.0, 1.0)))
+    dtype = draw(st.sampled_from([np.float64, np.float32]))
+    return roll.astype(dtype)[None], theta.astype(dtype)[None]
+
+
+@pytest.mark.parametrize(("precise", "accuracy"), MODES)
+@given(pair=pairs())
+def test_any_rows(pair, precise, accuracy):
+    check(from_logits(*pair, precise=precise), pair, accuracy)
+
+
+# --- every kind of array ------------------------------------------------------------------------------------
+
+
+def bf16(x):
+    """Bit patterns of the bfloat16 numbers below x (toward zero), and these numbers as float32."""
+    bits = (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return bits, (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def test_narrow_types_are_read_as_the_numbers_that_they_are():
+    a, b = near(300, 0.1)
+    half = [x.astype(np.float16) for x in (a, b)]
+    half[0][0, 3] = -INF
+    same(from_logits(*half), from_logits(*(x.astype(np.float32) for x in half)))
+    (bits_a, a), (bits_b, b) = bf16(a), bf16(b)
+    same(from_logits(bits_a, bits_b), from_logits(a, b))
+    same(from_logits(bits_a, b.astype(np.float64)), from_logits(a.astype(np.float64), b.astype(np.float64)))
+
+
+def test_other_layouts_are_the_same_rows():
+    a, b = near(300, 0.1)
+    expected = from_logits(a, b)
+    same(from_logits(np.asfortranarray(a), b[:, ::-1][:, ::-1]), expected)
+    same(from_logits(a.astype(">f8"), b.tolist()), expected)
+    assert all(getattr(from_logits(a[:0], b[:0]), name).shape == (0,) for name in FIELDS)
+
+
+def test_many_rows_are_each_their_own():
+    """More rows than one chunk and one read hold; each is what it is alone."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal((9000, 40)) for _ in range(2))
+    a[::7, 3] = -INF
+    found = from_logits(a, b)
+    for i in (0, 1, 3275, 3276, 3277, 7007, 8999):
+        same(
+            from_logits(a[i : i + 1], b[i : i + 1]),
+            logits.LogitDivergences(*(getattr(found, f)[i : i + 1] for f in found.__slots__)),
+        )
+
+
+def write_safetensors(path: Path, arrays: dict, kinds: dict) -> Path:
+    """The format's own layout: length, JSON header, data."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, x in arrays.items():
+        header[name] = {"dtype": kinds[name], "shape": list(x.shape), "data_offsets": [len(data), len(data) + x.nbytes]}
+        data += x.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def test_files(tmp_path):
+    a, b = near(1000, 0.1, np.float32)
+    bits, numbers = bf16(b)
+    expected, coarse = from_logits(a, b), from_logits(a, numbers)
+    one = tmp_path / "one.npz"
+    np.savez_compressed(one, a)
+    two = tmp_path / "no suffix"
+    with two.open("wb") as file:
+        np.savez(file, roll=a, theta=b)
+    np.save(tmp_path / "b.npy", b)
+    tensors = write_safetensors(tmp_path / "x.safetensors", {"a": a, "b": bits}, {"a": "F32", "b": "BF16"})
+    same(from_logits(one, LogitFile(two, "theta")), expected)
+    same(from_logits(str(one), tmp_path / "b.npy"), expected)
+    same(from_logits(LogitFile(two, "roll"), np.load(tmp_path / "b.npy", mmap_mode="r")), expected)
+    same(from_logits(LogitFile(tensors, "a"), LogitFile(tensors, "b")), coarse)
+    same(
+        from_logits(LogitFile(tensors, "a"), LogitFile(tensors, "b"), precise=True),
+        from_logits(a, numbers, precise=True),
+    )
+
+
+@pytest.mark.parametrize(("precise", "accuracy"), MODES)
+def test_real_rows(precise, accuracy):
+    """24 rows of log-probs of a small language model: its bfloat16 rollouts, and four training steps later."""
+    path = Path(__file__).parent / "data" / "logits.npz"
+    rows = np.load(path)
+    pair = rows["rollout"], rows["train"]
+    check(from_logits(*pair, precise=precise), pair, accuracy)
+    same(
+        from_logits(LogitFile(path, "rollout"), LogitFile(path, "train"), precise=precise),
+        from_logits(*pair, precise=precise),
+    )
+
+
+# --- bad input ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [[[np.nan, 1.0]], [[INF, 1.0]], [[-INF, -INF]]])
+@pytest.mark.parametrize("precise", [False, True])
+def test_rows_that_are_no_distribution_are_named(bad, precise):
+    good = np.zeros((9000, 2))
+    rows = good.copy()
+    rows[8765] = bad[0]
+    with pytest.raises(ValueError, match=r"rollout_logits\[8765\] must be numbers or -inf, not all of them -inf"):
+        from_logits(rows, good, precise=precise)
+    with pytest.raises(ValueError, match=r"train_logits\[8765\] must be numbers or -inf"):
+        from_logits(good.astype(np.float32), rows.astype(np.float32), precise=precise)
+
+
+@pytest.mark.parametrize(
+    ("roll", "theta", "message"),
+    [
+        (np.zeros(3), np.zeros(3), r"rollout_logits must be an array \[n, V\] .* got rollout_logits=shape \(3,\)"),
+        (np.zeros((2, 3, 4)), np.zeros((2, 3)), r"shape \(2, 3, 4\)"),
+        (np.zeros((2, 0)), np.zeros((2, 0)), r"shape \(2, 0\)"),
+        (np.zeros((2, 3)), np.zeros((2, 4)), r"train_logits must be of the shape of rollout_logits \(2, 3\)"),
+        (np.zeros((2, 3), int), np.zeros((2, 3)), "rollout_logits must be .* got rollout_logits=dtype int64"),
+        (np.zeros((2, 3)), np.zeros((2, 3), complex), "train_logits must be .* got train_logits=dtype complex128"),
+        (np.zeros((2, 3), np.longdouble), np.zeros((2, 3)), "dtype"),
+        ([[0.0, 1.0], [0.0]], np.zeros((2, 2)), "rollout_logits must be an array"),
+        (None, np.zeros((2, 2)), "rollout_logits must be an array"),
+    ],
+)
+def test_what_is_no_pair_of_logit_rows_is_refused(roll, theta, message):
+    with pytest.raises(ValueError, match=message):
+        from_logits(roll, theta)
+
+
+def test_bad_files(tmp_path):
+    a = np.zeros((2, 3), np.float32)
+    path = tmp_path / "x"
+    np.savez(tmp_path / "two.npz", a=a, b=a)
+    with pytest.raises(ValueError, match=r"must be one of .*LogitFile\(path, name\), got"):
+        from_logits(tmp_path / "two.npz", a)
+    with pytest.raises(ValueError, match=r"must be one of .* got .*'c'"):
+        from_logits(LogitFile(tmp_path / "two.npz", "c"), a)
+    with pytest.raises(FileNotFoundError):
+        from_logits(tmp_path / "none", a)
+    np.savez(tmp_path / "pickled.npz", a=np.array([[{}]], dtype=object))
+    with pytest.raises(ValueError, match="object"):
+        from_logits(tmp_path / "pickled.npz", a)
+    np.save(tmp_path / "pickled.npy", np.array([[{}]], dtype=object))
+    with pytest.raises(ValueError, match=r"pickled\.npy: .*Python objects"):
+        from_logits(tmp_path / "pickled.npy", a)
+    good = write_safetensors(path, {"a": a}, {"a": "F32"}).read_bytes()
+    same(from_logits(path, a), from_logits(a, a))
+    for broken in (
+        b"",
+        good[:5],
+        good[:-1],
+        good[:20],
+        b"\xff" * 100,
+        good.replace(b"[2,", b"[3,"),
+        good.replace(b"F32", b"I32"),
+    ):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match="x must be"):
+            from_logits(path, a)
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_no_copy_of_the_inputs(precise, dtype):
+    """Peak memory stays a few blocks for each thread and grows with neither n nor V; inputs of 32 or 64 MB here."""
+    a = np.zeros((100, 80_000), dtype)
+    b = np.tile(np.arange(8).astype(dtype), (100, 10_000))
+    from_logits(a[:2], b[:2], precise=precise)
+    tracemalloc.start()
+    from_logits(a, b, precise=precise)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4e6 * (logits.os.cpu_count() or 1)
