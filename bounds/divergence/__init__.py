@@ -2,5 +2,6 @@
 
 from bounds.divergence._logit_rows import LogitFile
 from bounds.divergence.logits import LogitDivergences, from_logits
+from bounds.divergence.topk import TopKBrackets, from_topk
 
-__all__ = ["LogitDivergences", "LogitFile", "from_logits"]
+__all__ = ["LogitDivergences", "LogitFile", "TopKBrackets", "from_logits", "from_topk"]
