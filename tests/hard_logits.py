@@ -8,6 +8,8 @@ from functools import cache
 
 import mpmath
 import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from oracle import real
 
 INF = math.inf
@@ -19,6 +21,23 @@ def softmax(row) -> list[mpmath.mpf]:
     weights = [mpmath.mpf(0) if x == -INF else mpmath.exp(real(x) - top) for x in row]
     total = mpmath.fsum(weights)
     return [w / total for w in weights]
+
+
+def drawn(*ranges: tuple[float, float]):
+    """A strategy for logits, in steps that 100 digits can tell from 0; also -inf."""
+    return st.one_of(*(st.floats(*r).map(lambda x: round(x, 9)) for r in ranges), st.just(-INF))
+
+
+@st.composite
+def drawn_pairs(draw, logit, width: int):
+    """Rows of logits, theta's independent of roll's or a small step from it."""
+    size = draw(st.integers(1, width))
+    rows = hnp.arrays(np.float64, size, elements=logit).filter(lambda x: x.max() > -INF)
+    roll = draw(rows)
+    if draw(st.booleans()):
+        return roll, draw(rows)
+    step = 10.0 ** draw(st.integers(-12, 0))
+    return roll, roll + step * draw(hnp.arrays(np.int64, size, elements=st.integers(-9, 9))) / 9
 
 
 @cache

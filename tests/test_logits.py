@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hard_logits import FIELDS, HARD, INF, check, near, same
+from hard_logits import FIELDS, HARD, INF, check, drawn, drawn_pairs, near, same
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from bounds.divergence import LogitFile, from_logits, logits
 
@@ -45,26 +44,10 @@ def test_the_fast_sums_settle_all_but_gaps_and_the_nearly_identical(precise, mon
     assert left
 
 
-LOGIT = st.one_of(st.floats(-12.0, 12.0), st.floats(-1e4, 1e4), st.just(-INF))
-
-
-@st.composite
-def pairs(draw):
-    """Rows of hard numbers, theta's independent of roll's or a small step from it, in either precision."""
-    width = draw(st.integers(1, 6))
-    roll = draw(hnp.arrays(np.float64, width, elements=LOGIT).filter(lambda x: x.max() > -INF))
-    if draw(st.booleans()):
-        theta = draw(hnp.arrays(np.float64, width, elements=LOGIT).filter(lambda x: x.max() > -INF))
-    else:
-        step = 10.0 ** draw(st.integers(-12, 0))
-        theta = roll + step * draw(hnp.arrays(np.float64, width, elements=st.floats(-1.0, 1.0)))
-    dtype = draw(st.sampled_from([np.float64, np.float32]))
-    return roll.astype(dtype)[None], theta.astype(dtype)[None]
-
-
 @pytest.mark.parametrize(("precise", "accuracy"), MODES)
-@given(pair=pairs())
-def test_any_rows(pair, precise, accuracy):
+@given(pair=drawn_pairs(drawn((-12.0, 12.0), (-1e4, 1e4)), 6), dtype=st.sampled_from([np.float64, np.float32]))
+def test_any_rows(pair, dtype, precise, accuracy):
+    pair = tuple(x.astype(dtype)[None] for x in pair)
     check(from_logits(*pair, precise=precise), pair, accuracy)
 
 

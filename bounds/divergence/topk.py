@@ -27,7 +27,8 @@ from bounds.results import Assumption
 _ABSENT = -9999.0  # servers' floor: such an entry is padding
 _EXCESS = 1e-6  # a mass above 1 by no more is an error of the logged values
 _UNIT = 2.0**-52
-_ROUNDINGS = 1024  # of a summand, generously: k3 of a large d carries |d| of them
+_ROUNDINGS = 1024  # of a summand, generously: k of a large log ratio carries that many
+_TINY = 1e-300  # more than all that is lost below the normal numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,39 +224,41 @@ def _tv_low(s: _Sides) -> FloatArray:
         shared = p.total(np.maximum(p.low - q.high, 0.0), -1.0)
         by_token = alone.total(np.maximum(alone.low - other.least[alone.row], 0.0), -1.0)
         by_mass = np.nextafter(alone.total(alone.low, -1.0) - other.outside(1.0), -math.inf)
-        return np.nextafter(shared + np.maximum(by_token, by_mass), 0.0)
+        return (shared + np.maximum(by_token, by_mass)) * (1.0 - 4 * _UNIT) - _TINY
 
-    return np.maximum(
-        excess(s.shared_roll, s.shared_theta, s.only_roll, s.theta),
-        excess(s.shared_theta, s.shared_roll, s.only_theta, s.roll),
-    )
+    from_roll = excess(s.shared_roll, s.shared_theta, s.only_roll, s.theta)
+    from_theta = excess(s.shared_theta, s.shared_roll, s.only_theta, s.roll)
+    return np.asarray(np.maximum(np.maximum(from_roll, from_theta), 0.0))
 
 
 def _tv_high(s: _Sides) -> FloatArray:
     return _one_minus(s.shared_roll.total(np.minimum(s.shared_roll.low, s.shared_theta.low), -1.0), 1.0)
 
 
+def _term(log_p: FloatArray, log_q: FloatArray) -> FloatArray:
+    """k(p, q) = p log(p/q) - p + q, to a few roundings for each unit of log(q/p)."""
+    d = log_q - log_p
+    p = np.exp(log_p)
+    return np.where(d > 1.0, np.exp(log_q) - p - p * d, p * k3(np.minimum(d, 1.0)))
+
+
 def _kl_low(s: _Sides) -> FloatArray:
     p, q = s.shared_roll, s.shared_theta
-    above = np.where(p.log_low > q.log_high, p.low * k3(q.log_high - p.log_low), 0.0)
-    below = np.where(p.log_high < q.log_low, p.high * k3(q.log_low - p.log_high), 0.0)
+    above = np.where(p.log_low > q.log_high, _term(p.log_low, q.log_high), 0.0)
+    below = np.where(p.log_high < q.log_low, _term(p.log_high, q.log_low), 0.0)
     shared = p.total(above + below, -1.0)
-    with np.errstate(divide="ignore"):
-        coarse = np.log(p.outside(1.0)) - np.log(q.outside(1.0))
-    candidates = (np.zeros(p.n), coarse, _best_multiplier(s))
-    return np.asarray(np.maximum.reduce([np.nextafter(shared + _rest_low(s, c), -math.inf) for c in candidates])).clip(
-        0
-    )
+    coarse = np.log(p.outside(1.0)) - np.log(q.outside(1.0))
+    rest = np.maximum.reduce([_rest_low(s, x) for x in (np.zeros(p.n), coarse, _best_multiplier(s))])
+    return np.asarray(np.maximum((shared + rest) * (1.0 - 4 * _UNIT) - _TINY, 0.0))
 
 
 def _rest_low(s: _Sides, log_l: FloatArray) -> FloatArray:
     """A lower value of sum_rest k(p, q), by the multiplier l; any l is right, the best is nearest."""
     a, b = s.only_roll, s.only_theta
     log_l = np.clip(log_l, -600.0, 600.0)
-    gap_a = log_l[a.row] + s.theta.log_least[a.row] - a.log_low  # log of the largest l q / p that is possible
-    gap_b = log_l[b.row] + b.log_low - s.roll.log_least[b.row]  # log of the smallest
-    least = a.total(a.low * k3(np.minimum(gap_a, 0.0)), -1.0)
-    least = least + b.total(s.roll.least[b.row] * k3(np.maximum(gap_b, 0.0)), -1.0)
+    most_q, most_p = log_l[a.row] + s.theta.log_least[a.row], s.roll.log_least[b.row]  # k falls up to p = l q
+    least = a.total(_term(a.log_low, np.minimum(most_q, a.log_low)), -1.0)
+    least = least + b.total(_term(most_p, np.maximum(log_l[b.row] + b.log_low, most_p)), -1.0)
     l_minus_1 = np.expm1(log_l)
     p_part = np.where(log_l > 0.0, s.shared_roll.outside(-1.0), s.shared_roll.outside(1.0)) * log_l
     q_part = np.where(log_l > 0.0, s.shared_theta.outside(1.0), s.shared_theta.outside(-1.0)) * l_minus_1
@@ -279,8 +282,7 @@ def _best_multiplier(s: _Sides) -> FloatArray:
 
 def _shared_high(s: _Sides) -> FloatArray:
     p, q = s.shared_roll, s.shared_theta
-    corners = p.high * k3(q.log_low - p.log_high), p.low * k3(q.log_high - p.log_low)
-    return p.total(np.maximum(*corners), 1.0)
+    return p.total(np.maximum(_term(p.log_high, q.log_low), _term(p.log_low, q.log_high)), 1.0) + _TINY
 
 
 def _kl_under_floor(s: _Sides, log_floor: float) -> FloatArray:
