@@ -13,7 +13,7 @@ from hard_logits import FIELDS, HARD, INF, check, drawn, drawn_pairs, near, same
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bounds.divergence import LogitFile, from_logits, logits
+from bounds.divergence import LogitFile, _logit_sums, from_logits, logits
 
 MODES = [pytest.param(False, 1e-6, id="fast"), pytest.param(True, 1e-12, id="precise")]
 
@@ -49,6 +49,25 @@ def test_the_fast_sums_settle_all_but_gaps_and_the_nearly_identical(precise, mon
 def test_any_rows(pair, dtype, precise, accuracy):
     pair = tuple(x.astype(dtype)[None] for x in pair)
     check(from_logits(*pair, precise=precise), pair, accuracy)
+
+
+@pytest.mark.parametrize("mistake", [0.2, -0.01, 1e-4])
+def test_sums_reveal_and_correct_their_normaliser(mistake):
+    """Taken with a wrong difference of the log-normalisers; no d changes its sign, so TV is exact as well."""
+    pair = np.array([[0.0, 1.0, 0.5, -INF]]), np.array([[1.0, 0.5, -0.5, 0.4]])
+    tops = np.array([[[1.0]], [[1.0]]])
+    c = np.log(np.exp(pair[1] - 1.0).sum() / np.exp(pair[0] - 1.0).sum())
+    with np.errstate(invalid="ignore"):
+        sums = _logit_sums._block_sums(np, *pair, tops, np.array([[c + mistake]]), np.array([[0.0]]))
+    assert abs(sums[0, 4]) > 1e-5
+    check(logits.LogitDivergences(**_logit_sums.divergences(sums)), pair, 1e-13)
+    with np.errstate(invalid="ignore"):
+        back = _logit_sums._block_sums(np, *pair[::-1], tops, np.array([[mistake - c]]), np.array([[0.0]]))
+    check(logits.LogitDivergences(**_logit_sums.divergences(back)), pair[::-1], 1e-13)
+    inside = [x[:, :3] for x in pair]
+    c = np.log(np.exp(inside[1] - 1.0).sum() / np.exp(inside[0] - 1.0).sum())
+    sums = _logit_sums._block_sums(np, *inside, tops, np.array([[c + mistake]]), np.array([[0.0]]))
+    check(logits.LogitDivergences(**_logit_sums.divergences(sums)), inside, 1e-13)
 
 
 # --- every kind of array ------------------------------------------------------------------------------------
