@@ -264,6 +264,14 @@ def test_nemo_rl_masked_samples_are_counted_as_empty(tmp_path):
     assert any("1 of 97 responses have no policy token" in w for w in warnings_of(BOTH["nemo-rl"](tmp_path)))
 
 
+@pytest.mark.parametrize("kept", [0.5, math.inf])
+def test_nemo_rl_sample_masks_are_0_or_1(tmp_path, kept):
+    path = BOTH["nemo-rl"](tmp_path)
+    row = json.loads(path.read_text().splitlines()[0])
+    with pytest.raises(bounds.TraceError, match="row 0: sample_loss_mask must be 0 or 1, got"):
+        bounds.read_traces(writers.lines(path, [{**row, "sample_loss_mask": [kept]}]))
+
+
 def test_nemo_rl_with_dynamic_sampling_uses_the_rewards_of_the_rows(tmp_path):
     path = BOTH["nemo-rl"](tmp_path)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -575,6 +583,20 @@ def test_nothing_known_is_decoded_by_an_unbounded_type():
 
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"prev_logprobs": {"a": [1]}}', type=_Row)
+
+
+def test_null_is_not_an_empty_list(tmp_path):
+    """A cell of Parquet without a list is missing; it is no response of length 0."""
+    path = tmp_path / "x.parquet"
+    pd.DataFrame({"rollout_logprobs": [[-1.0], [-1.0]], "train_logprobs": [[-1.0], None]}).to_parquet(path)
+    with pytest.raises(bounds.TraceError, match=r"row 1: the rollout policy's log-probs only"):
+        bounds.read_traces(path)
+
+
+def test_text_beside_logprobs_of_another_name_is_no_dump_of_text(tmp_path):
+    path = writers.lines(tmp_path / "x", [{"prompt": "a", "completion": "b", "rollout_log_probs": [-1.0]}])
+    with pytest.raises(bounds.TraceError, match=r"is it 'rollout_log_probs'\? Rename it"):
+        bounds.read_traces(path)
 
 
 def test_recognition_says_nothing_of_other_tables(tmp_path):

@@ -51,7 +51,7 @@ def _records(path: Path, wanted: Wanted) -> Records:
                 "reward": _scalar(rewards, "rewards", where),
                 "rollout_logprobs": without_first(numbers(line.generation_logprobs, "generation_logprobs", where)),
                 "train_logprobs": without_first(numbers(line.prev_logprobs, "prev_logprobs", where)),
-                "mask": mask * _sample_mask(line.sample_loss_mask, where),
+                "mask": mask if _learned_from(line.sample_loss_mask, where) else np.zeros_like(mask),
             },
         )
 
@@ -62,9 +62,12 @@ def _tokens(line: _Row) -> Any:
     return tokens[0] if tokens is not None and len(tokens) == 1 and isinstance(tokens[0], list) else tokens
 
 
-def _sample_mask(value: _Scalar, where: str) -> float:
-    kept = _scalar(value, "sample_loss_mask", where)
-    return 1.0 if kept is None else kept
+def _learned_from(sample_mask: _Scalar, where: str) -> bool:
+    """Whether the sample counts at all."""
+    kept = _scalar(sample_mask, "sample_loss_mask", where)
+    if kept not in (None, 0.0, 1.0):
+        raise TraceError(f"{where}: sample_loss_mask must be 0 or 1, got {kept}")
+    return kept != 0.0
 
 
 def _scalar(value: _Scalar, name: str, where: str) -> float | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from bounds._checks import FloatArray
+from bounds._checks import BoolArray, FloatArray
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
 from bounds.evidence.readers.source import numbers, typed
 from bounds.evidence.readers.whole_sequence import prompt_key, without_first
@@ -51,14 +51,14 @@ def _records(path: Path, wanted: Wanted) -> Records:
                 "prompt_id": prompt_key(line.token_ids if isinstance(line, _RowWithPrompt) else None, mask, where),
                 "rollout_logprobs": without_first(numbers(line.inference_logprobs, "inference_logprobs", where)),
                 "train_logprobs": without_first(numbers(line.trainer_logprobs, "trainer_logprobs", where)),
-                "mask": mask * _sampled(line, mask, where),
+                "mask": np.where(_sampled(line, mask, where), mask, 0.0),
                 "step": line.step,
             },
         )
 
 
-def _sampled(line: _Row, mask: FloatArray, where: str) -> FloatArray:
-    """1 where the rollout policy drew the token; tokens of a frozen model, learned by cross-entropy, have 0.
+def _sampled(line: _Row, mask: FloatArray, where: str) -> BoolArray:
+    """Where the rollout policy drew the token; those of a frozen model are learned by cross-entropy.
 
     The trainer's own rule: a weight of the RL or of the reference term is not 0. Columns of null are defaults.
     """
@@ -70,7 +70,7 @@ def _sampled(line: _Row, mask: FloatArray, where: str) -> FloatArray:
         if weights is not None and weights.shape != mask.shape:
             raise TraceError(f"{where}: {name} has {weights.size} entries, loss_mask has {mask.size}")
     drawn = mask != 0.0 if rl is None else rl != 0.0
-    return np.asarray(drawn if reference is None else drawn | (reference != 0.0), dtype=np.float64)
+    return np.asarray(drawn if reference is None else drawn | (reference != 0.0))
 
 
 PRIME_RL = Format(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bounds._checks import FloatArray, IntArray
 from bounds.evidence.block import Block
 from bounds.evidence.response import TraceError
 
@@ -41,15 +42,15 @@ class Repeats:
                 drawn = drawn[np.asarray(record["mask"], dtype=np.float64) != 0.0]
             prompt = repr(record.get("prompt_id")) + repr(record.get("prompt_tokens"))
             if drawn.size:
-                self._see(where, prompt, float(np.add.reduceat(drawn, [0])[0]), drawn[0], drawn[-1], drawn.size)
+                self._see(where, prompt, _total(drawn, [0])[0], drawn[0], drawn[-1], drawn.size)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             return  # what is wrong with it is said where the record is checked
 
     def see_block(self, block: Block) -> None:
         """Look at all rows of a block, none of them empty."""
         drawn, starts = block.tokens["rollout_logprobs"], block.starts
-        total = np.add.reduceat(drawn, starts[:-1])
-        ends = zip(total.tolist(), drawn[starts[:-1]].tolist(), drawn[starts[1:] - 1].tolist(), strict=True)
+        total = _total(drawn, starts[:-1])
+        ends = zip(total, drawn[starts[:-1]].tolist(), drawn[starts[1:] - 1].tolist(), strict=True)
         lengths = np.diff(starts).tolist()
         prompts = block.column("prompt_id") or [None] * len(block)
         for i, (numbers, size, prompt) in enumerate(zip(ends, lengths, prompts, strict=True)):
@@ -93,3 +94,9 @@ class Repeats:
             f"{self._count} responses stand in the log twice (same prompt, bitwise the same rollout log-probs; first: "
             f"{self._first}), too improbable to be drawn twice: they count twice here, and intervals are too narrow"
         )
+
+
+def _total(drawn: FloatArray, starts: Sequence[int] | IntArray) -> list[float]:
+    """Sums from each start to the next."""
+    with np.errstate(invalid="ignore"):  # of inf and -inf, which are no log-probs
+        return list(np.add.reduceat(drawn, starts).tolist())
