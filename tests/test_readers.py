@@ -421,6 +421,19 @@ def test_server_responses_without_what_is_needed(tmp_path, layout, change, messa
         bounds.read_traces(writers.lines(sampled, rows), train=scored)
 
 
+def test_an_empty_response_of_a_server_is_counted_as_empty(tmp_path):
+    sampled, scored = HALVES["sglang"](tmp_path)
+    rows = [json.loads(path.read_text()) for path in (sampled, scored)]
+    rows[0][0]["meta_info"]["output_token_logprobs"] = []
+    cut = len(rows[0][0]["meta_info"]["input_token_logprobs"])
+    del rows[1][0]["meta_info"]["input_token_logprobs"][cut:]
+    for path, values in zip((sampled, scored), rows, strict=True):
+        path.write_text(json.dumps(values))
+    traces = bounds.read_traces(sampled, train=scored, horizon=256)
+    assert len(traces) == 95
+    assert any("1 of 96 responses have no policy token" in n for n in traces.notes)
+
+
 def test_prompt_logprobs_of_several_tokens_need_the_ids(tmp_path):
     entries = [None, {"5": {"logprob": -1.0}, "6": {"logprob": -2.0}}, {"7": {"logprob": -0.5}}]
     mu, _ = pair(tmp_path, [{"tokens": [6, 7]}], [{}])
@@ -464,7 +477,7 @@ def test_steps_are_read_from_names_and_never_invented(tmp_path):
 
     assert step("global_step_3", "step12.jsonl") == 12
     assert step("rollout_4", "rank_1.jsonl") == 4
-    assert step("plain", "log.jsonl") is None
+    assert step("step_8", "a", "b", "c", "log.jsonl") is None  # too far away to speak of this file
     assert step("step_9", "log.jsonl", step=2) == 2
     assert step("step_" + "9" * 30, "log.jsonl") is None
 

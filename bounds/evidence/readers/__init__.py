@@ -40,7 +40,7 @@ def read_traces(
         Generation cap in policy tokens; else what the file says, else the longest response (noted).
     train : path, folder, glob, or several, optional
         Where ``paths`` hold the rollout policy's log-probs only: the files in which the trained weights score
-        the same tokens. Joined by ``row_id`` (``custom_id`` of batch output), else by order; token ids
+        the same tokens, in any format. Joined by ``row_id`` (``custom_id`` of batch output), else by order; token ids
         must be equal where both have them.
     group_size : int, optional
         Every so many rows of a file answer one prompt. Without it, rows of one ``prompt_id`` or of the same

@@ -32,8 +32,8 @@ class LogFile:
 
     @property
     def step(self) -> int | None:
-        """The training step that its name, or that of a folder around it, says."""
-        said = (_STEP.findall(part) for part in reversed(self.path.parts))
+        """The training step that its name, or that of the two folders around it, says."""
+        said = (_STEP.findall(part) for part in reversed(self.path.parts[-3:]))
         return next((int(numbers[-1]) for numbers in said if numbers), None)
 
 
@@ -98,7 +98,9 @@ def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[Lo
         advised = [f"{p}: {f.advice}" for p, f in found if f is not None and f.advice]
         if advised:
             raise TraceError(advised[0])
-        raise FileNotFoundError(f"{folder}: no log among the {len(places)} files in this folder")
+        raise FileNotFoundError(
+            f"{folder}: no log among the {len(places)} files in this folder (name one to learn why)"
+        )
     kinds = dict.fromkeys(f.format.name for f in files)
     if len(kinds) > 1:
         raise TraceError(f"{folder}: logs of several formats ({', '.join(kinds)}): say which (format=, --format)")

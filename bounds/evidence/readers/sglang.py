@@ -45,7 +45,7 @@ def _records(path: Path, wanted: Wanted) -> Records:
 def _half(meta: _Meta, wanted: Wanted, where: str) -> dict[str, Any]:
     sampled, scored = meta.output_token_logprobs, meta.input_token_logprobs
     chosen, other = (scored, sampled) if wanted.scored else (sampled, scored)
-    if not chosen and (wanted.scored or chosen is None or other):
+    if chosen is None or (wanted.scored and not chosen):  # an empty response is one, an empty score is none
         how = "ask the server for them (return_logprob: true" + (", logprob_start_len: 0)" if wanted.scored else ")")
         raise wrong_half(where, wanted.scored, bool(other), how)
     tokens = chosen or []
