@@ -153,7 +153,8 @@ def _parquet_blocks(path: Path) -> Iterator[Block | Records]:
     row = 0
     try:
         for batch in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
-            yield _block(path, row, batch) or _rows(path, row, batch, others)
+            block = None if any(n.endswith("mask") for n in present) else _block(path, row, batch)
+            yield block or _rows(path, row, batch, others)
             row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: damaged after row {row}: {error}") from None
@@ -171,7 +172,7 @@ def _block(path: Path, row: int, batch: Any) -> Block | None:
 
     names = batch.schema.names
     lists = {n: batch.column(n) for n in names if n in _PER_TOKEN}
-    if any(n in names for n in ("mask", "tokens", "row_id")) or not lists.keys() >= _REQUIRED or not batch.num_rows:
+    if any(n in names for n in ("tokens", "row_id")) or not lists.keys() >= _REQUIRED or not batch.num_rows:
         return None
     if any(not isinstance(c, pa.ListArray | pa.LargeListArray) or c.null_count for c in lists.values()):
         return None
