@@ -53,6 +53,6 @@ $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 
 # torch is pinned, so that every machine tests the same release
 $(VENV)/.extras: pyproject.toml $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[dev,torch]'
+	$(BIN)/python -m pip install --quiet torch==2.13.0 safetensors
+	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,ray]'
 	touch $@

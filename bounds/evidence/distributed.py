@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -51,18 +52,23 @@ def moments(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = Fals
 def _spread(files: list[Stream], work: Callable[[Stream], Any]) -> Iterator[Any]:
     """The results of some work on each file, in the order of the files."""
     try:
+        import ray
         import ray.data
     except ImportError:
         raise ImportError('Ray is not installed: pip install "trm-bounds[ray]"') from None
+    if not ray.is_initialized():
+        ray.init(logging_level="ERROR", log_to_driver=False)
 
     def row(item: dict[str, Any]) -> dict[str, Any]:
         try:
-            return {"number": item["number"], "result": work(files[item["number"]]), "error": ""}
+            return {"number": item["number"], "result": pickle.dumps(work(files[item["number"]])), "error": ""}
         except (TraceError, OSError) as error:
-            return {"number": item["number"], "result": None, "error": str(error)}
+            return {"number": item["number"], "result": b"", "error": str(error)}
 
-    rows = ray.data.from_items([{"number": k} for k in range(len(files))], override_num_blocks=len(files)).map(row)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    numbers = [{"number": k} for k in range(len(files))]
+    rows = ray.data.from_items(numbers, override_num_blocks=len(files)).map(row)
     for found in sorted(rows.iter_rows(), key=lambda r: r["number"]):
         if found["error"]:
             raise TraceError(found["error"])
-        yield found["result"]
+        yield pickle.loads(found["result"])  # what a worker of this very process wrote
