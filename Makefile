@@ -32,6 +32,7 @@ bench: $(VENV)/.dev
 
 coverage: $(VENV)/.core
 	$(BIN)/python tests/coverage_study.py
+	$(BIN)/python tests/coverage_certificates.py
 
 attack: $(VENV)/.core
 	$(BIN)/python -m bounds.proof.attack

@@ -13,22 +13,8 @@ from scipy import stats
 import bounds
 from bounds.evidence.guarantees import guarantees, prompts_needed
 from bounds.evidence.moments import Moments
-from bounds.proof.exact import random_problem
 from bounds.results import HYPOTHESES, Standing
-from tests.simulate import World
-
-WORLDS = {
-    "near": {"distance": 0.1},
-    "far": {"distance": 0.6},
-    "support gap": {"distance": 0.3, "zeros_roll": 0.3},
-    "theta lacks tokens": {"distance": 0.3, "zeros_theta": 0.3},
-    "nearly certain": {"distance": 0.2, "concentration": 0.1},
-}
-
-
-def world(kind, seed=0):
-    rng = np.random.default_rng(seed)
-    return World(random_problem(rng, horizon=3, vocabulary=3, prompts=4, **WORLDS[kind]), rng)
+from tests.coverage_certificates import WORLDS, covered, too_few, world
 
 
 def log(rows, base=-6.0, **options):
@@ -44,15 +30,14 @@ def log(rows, base=-6.0, **options):
 @pytest.mark.parametrize(("prompts", "group"), [(20, 1), (30, 4), (100, 2)])
 def test_coverage_of_the_improvement(kind, prompts, group):
     """In 100 logs each; `make coverage` draws 2,000 of each kind, with more prompts."""
-    w, rng = world(kind), np.random.default_rng(prompts)
-    hit = {"new": 0, "these": 0}
-    for _ in range(100):
-        traces, kinds = w.draw(rng, prompts, group)
-        found = guarantees(Moments.of(traces), 0.9, None)
-        hit["new"] += found.new_prompts.low <= w.truth <= found.new_prompts.high
-        hit["these"] += found.these_prompts.low <= w.by_prompt[kinds].mean() <= found.these_prompts.high
-    for name, n in hit.items():
-        assert stats.binomtest(n, 100, 0.9, "less").pvalue > 1e-4, (name, n)
+    hits = covered(kind, prompts, group, 100, seed=prompts)
+    for name in ("new prompts", "these prompts"):
+        assert not too_few(hits[name], 100), (name, hits)
+
+
+def test_the_coverage_test_can_fail():
+    assert too_few(70, 100)
+    assert not too_few(90, 100)
 
 
 def test_theta_fitted_on_its_own_batch_breaks_it_and_fresh_prompts_do_not():

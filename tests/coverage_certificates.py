@@ -1,0 +1,89 @@
+"""How often certificates hold on enumerated problems, whose J is known. ``make coverage`` prints the table.
+
+Guarantees are judged by an exact binomial test; asymptotic intervals are only shown. The tests run a short form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bounds.evidence.guarantees import guarantees
+from bounds.evidence.mask_report import kept
+from bounds.evidence.moments import Moments
+from bounds.proof.exact import random_problem
+from bounds.theory.masking import Mask
+from tests.simulate import World
+
+CONFIDENCE = 0.9
+LEVEL = 1e-4
+MASK = Mask.parse("seq_max_k2<=0.1,seq_mean_k3<=0.05")
+WORLDS = {
+    "near": {"distance": 0.1},
+    "far": {"distance": 0.6},
+    "support gap": {"distance": 0.3, "zeros_roll": 0.3},
+    "theta lacks tokens": {"distance": 0.3, "zeros_theta": 0.3},
+    "nearly certain": {"distance": 0.2, "concentration": 0.1},
+}
+
+
+def world(kind: str, seed: int = 0) -> World:
+    """A population of four kinds of prompts, three tokens of three words each."""
+    rng = np.random.default_rng(seed)
+    return World(random_problem(rng, horizon=3, vocabulary=3, prompts=4, **WORLDS[kind]), rng)
+
+
+def covered(kind: str, prompts: int, group: int, repetitions: int, seed: int) -> dict[str, int]:
+    """In how many logs each interval contains the truth."""
+    w, rng = world(kind), np.random.default_rng(seed)
+    hits = dict.fromkeys(("new prompts", "these prompts", "asymptotic", "under a mask"), 0)
+    for _ in range(repetitions):
+        traces, kinds = w.draw(rng, prompts, group)
+        m = Moments.of(traces, statistics=MASK.statistics)
+        found = guarantees(m, CONFIDENCE, kept(m, MASK))
+        truth = {"these prompts": w.by_prompt[kinds].mean()}
+        intervals = (found.new_prompts, found.these_prompts, found.asymptotic, found.masked)
+        for name, interval in zip(hits, intervals, strict=True):
+            hits[name] += interval.low <= truth.get(name, w.truth) <= interval.high
+    return hits
+
+
+def too_few(hits: int, repetitions: int) -> bool:
+    """Whether a guarantee held significantly less often than it says."""
+    return bool(stats.binomtest(hits, repetitions, CONFIDENCE, "less").pvalue < LEVEL)
+
+
+def main() -> int:
+    """Print the table; 1 if a guarantee did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=2000)
+    parser.add_argument("--prompts", type=int, nargs="+", default=[20, 100, 500, 2000])
+    arguments = parser.parse_args()
+    cases = list(product(WORLDS, arguments.prompts, (1, 4)))
+    study = partial(_case, repetitions=arguments.repetitions)
+    failed = 0
+    print(f"coverage in {arguments.repetitions} logs each, where {CONFIDENCE} is said")
+    with ProcessPoolExecutor() as pool:
+        for case, hits in zip(cases, pool.map(study, cases), strict=True):
+            shares = ", ".join(f"{name} {n / arguments.repetitions:.3f}" for name, n in hits.items())
+            broken = [n for n in ("new prompts", "these prompts") if too_few(hits[n], arguments.repetitions)]
+            failed += len(broken)
+            print(f"{case[0]}, {case[1]} prompts x {case[2]}: {shares}{'  FAILED' if broken else ''}", flush=True)
+    return 1 if failed else 0
+
+
+def _case(case: tuple[str, int, int], repetitions: int) -> dict[str, int]:
+    return covered(*case, repetitions, seed=1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
