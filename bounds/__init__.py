@@ -35,6 +35,7 @@ _HOMES = {
     "over_time": "bounds.evidence.over_time:over_time",
     "mask_study": "bounds.evidence.masks:mask_study",
     "plot_bounds": "bounds.surface.plots:plot_bounds",
+    "plot_over_time": "bounds.surface.plots:plot_over_time",
     "proof": "bounds.proof",
     "read_traces": "bounds.evidence.readers:read_traces",
     "rule": "bounds.theory.unified:rule",
@@ -64,6 +65,7 @@ __all__ = [
     "mask_study",
     "over_time",
     "plot_bounds",
+    "plot_over_time",
     "proof",
     "read_traces",
     "rule",
@@ -84,7 +86,7 @@ if TYPE_CHECKING:
     from bounds.evidence.traces import TraceSet
     from bounds.results import BoundTable, Certificate, Interval, MaskStudy, Standing
     from bounds.surface import figures as figures
-    from bounds.surface.plots import plot_bounds
+    from bounds.surface.plots import plot_bounds, plot_over_time
     from bounds.theory.invert import largest, trust_regions
     from bounds.theory.masking import Mask
     from bounds.theory.profile import Profile

@@ -12,6 +12,7 @@ from scipy import stats
 import bounds
 from bounds.divergence.rows import k3
 from bounds.results import Standing
+from bounds.surface.cli import main
 
 
 def records(sizes, seed=0, spread=0.05, **more):
@@ -215,3 +216,32 @@ def test_a_log_without_steps_or_rewards(rows):
     run = bounds.over_time(bounds.TraceSet.from_records(unrewarded, horizon=64))
     assert run.steps[0].improvement is None
     assert "improvement" not in str(run)
+
+
+def test_the_figure_of_a_run(traces):
+    run = bounds.over_time(traces, limit=1e-6)
+    axes = bounds.plot_over_time(run)
+    names = ["kl_seq", "worst_case_error", "ppl_gap", "acceptance", "surrogate_gain", "improvement"]
+    assert [ax.get_ylabel() for ax in axes] == names
+    for ax, name in zip(axes, names, strict=True):
+        line = next(x for x in ax.lines if len(x.get_xdata()) == 4)
+        assert line.get_ydata().tolist() == [s.intervals()[name].value for s in run.steps]
+        band = ax.collections[0].get_paths()[0].vertices[:, 1]
+        assert band.min() == min(s.intervals()[name].low for s in run.steps)
+        assert band.max() == max(s.intervals()[name].high for s in run.steps)
+    assert "not certifiable at step 0" in axes[0].get_title(loc="right")
+
+
+def test_the_figure_is_written_whole_and_never_over_another(tmp_path, rows, capsys):
+    log, figure = tmp_path / "log.jsonl", tmp_path / "run.png"
+    with log.open("w") as file:
+        for r in rows:
+            plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in r.items()}
+            file.write(json.dumps(plain) + "\n")
+    command = ["certify", str(log), "--horizon", "64", "--by-step", "--figure", str(figure)]
+    assert main(command) == 0
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert main(command) == 2
+    assert "exists; another name, or force" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.jsonl", "run.png"]

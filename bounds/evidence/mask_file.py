@@ -9,6 +9,7 @@ import numpy as np
 
 from bounds._checks import FloatArray
 from bounds.evidence.traces import TraceSet
+from bounds.evidence.whole_file import whole_file
 from bounds.theory.mask_statistics import Tokens, pooled
 from bounds.theory.masking import Mask
 
@@ -43,50 +44,25 @@ def write_masks(parts: TraceSet | Iterable[TraceSet], mask: Mask, path: str | Pa
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    target = check_free(path, force=force)
     names = mask.statistics
     schema = pa.schema(
         [("row", pa.int64()), ("place", pa.string()), ("prompt_id", pa.string()), ("keep", pa.bool_())]
         + [(_column(name), pa.float64()) for name in names],
         metadata={_KEY: str(mask)},
     )
-    unfinished = target.with_name(target.name + ".unfinished")
     rows = 0
-    try:
-        with pq.ParquetWriter(unfinished, schema) as writer:
-            for traces in [parts] if isinstance(parts, TraceSet) else parts:
-                statistics = _statistics(traces, names)
-                columns = {
-                    "row": np.arange(rows, rows + len(traces)),
-                    "place": list(traces.where),
-                    "prompt_id": [traces.prompt_ids[k] for k in traces.prompt],
-                    "keep": mask.holds(statistics),
-                    **{_column(name): values for name, values in statistics.items()},
-                }
-                writer.write_table(pa.table(columns, schema=schema))
-                rows += len(traces)
-        check_free(path, force=force)
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def check_free(path: str | Path, *, force: bool) -> Path:
-    """The path, if a file may be written there.
-
-    Raises
-    ------
-    FileExistsError
-        If there is one, unless ``force``.
-    NotADirectoryError
-        If its folder does not exist.
-    """
-    target = Path(path)
-    if target.exists() and not (force and target.is_file()):
-        raise FileExistsError(f"{target} exists; another name, or force (--force) to overwrite a file")
-    if not target.parent.is_dir():
-        raise NotADirectoryError(f"{target.parent}: no such folder")
-    return target
+    with whole_file(path, force=force) as unfinished, pq.ParquetWriter(unfinished, schema) as writer:
+        for traces in [parts] if isinstance(parts, TraceSet) else parts:
+            statistics = _statistics(traces, names)
+            columns = {
+                "row": np.arange(rows, rows + len(traces)),
+                "place": list(traces.where),
+                "prompt_id": [traces.prompt_ids[k] for k in traces.prompt],
+                "keep": mask.holds(statistics),
+                **{_column(name): values for name, values in statistics.items()},
+            }
+            writer.write_table(pa.table(columns, schema=schema))
+            rows += len(traces)
 
 
 def _statistics(traces: TraceSet, names: Iterable[str]) -> dict[str, FloatArray]:

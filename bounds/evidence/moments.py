@@ -24,6 +24,7 @@ from bounds.evidence.diagnosis import observe
 from bounds.evidence.response import Reading, TraceError
 from bounds.evidence.tally import Tally
 from bounds.evidence.traces import TraceSet
+from bounds.evidence.whole_file import whole_file
 from bounds.theory.mask_statistics import Tokens, pooled
 
 _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
@@ -311,10 +312,8 @@ class Moments:
 
     def save(self, path: str | Path) -> None:
         """Write everything to one Parquet file, whole or not at all."""
-        unfinished = Path(f"{path}.unfinished")
-        with unfinished.open("wb") as file:
+        with whole_file(path, force=True) as unfinished, unfinished.open("wb") as file:
             self._write(file)
-        unfinished.replace(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         file = io.BytesIO()

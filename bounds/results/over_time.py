@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_TABLES = ("kl_seq", "worst_case_error", "ppl_gap"), ("acceptance", "surrogate_gain", "improvement")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a run: its two policies, its responses."""
@@ -28,8 +31,7 @@ class Step:
 
     def intervals(self) -> dict[str, Interval | None]:
         """What was estimated, by name."""
-        names = ("kl_seq", "worst_case_error", "acceptance", "ppl_gap", "surrogate_gain", "improvement")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for names in _TABLES for name in names}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,13 +67,16 @@ class RunOverTime(Shown):
         return f"{at} stopped being certifiable at step {self.lost}."
 
     def tables(self) -> list[Cells]:
-        """One row for each step."""
-        names = [n for n in self.steps[0].intervals() if any(s.intervals()[n] is not None for s in self.steps)]
+        """Divergences, then what the steps bring; one row for each step."""
+        return [self._cells(names) for names in _TABLES]
+
+    def _cells(self, wanted: tuple[str, ...]) -> Cells:
+        names = [n for n in wanted if any(s.intervals()[n] is not None for s in self.steps)]
         rows: list[Row] = [
-            ([s.name, str(s.prompts), *map(_cell, (s.intervals()[n] for n in names))], s.name == self.lost)
+            ([s.name, str(s.prompts), *(_cell(s.intervals()[n]) for n in names)], s.name == self.lost)
             for s in self.steps
         ]
-        return [(["step", "prompts", *names], rows)]
+        return ["step", "prompts", *names], rows
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each step: value, low and high of each estimate."""

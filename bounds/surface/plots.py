@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bounds._show import shown
-from bounds.results import BoundTable
+from bounds.results import BoundTable, RunOverTime
 from bounds.theory.unified import RULES
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _PUBLISHED, _SHARP, _LINE = "#0072B2", "#D55E00", "#444444"
 _CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 _DASHES = ("-", "--", "-.", ":")
+_ENDS = ("value", "low", "high")
 
 
 def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
@@ -137,6 +139,40 @@ def plot_tightness(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(table.shape[0]), list(table.index), fontsize=8)
     ax.set(xlabel="horizon T")
     return ax
+
+
+def plot_over_time(run: RunOverTime, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
+    """A run step by step, one panel for each estimate; the limit of kl_seq, and where it was lost."""
+    names = [name for name in run.steps[0].intervals() if any(s.intervals()[name] is not None for s in run.steps)]
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        axes = list(plt.subplots(len(names), 1, sharex=True, figsize=(6.0, 1.5 * len(names)))[1])
+    places = np.arange(len(run.steps))
+    for ax, name in zip(axes, names, strict=True):
+        found = [s.intervals()[name] for s in run.steps]
+        value, low, high = (np.array([getattr(i, end) if i else np.nan for i in found]) for end in _ENDS)
+        ends = np.concatenate([value, low, high])
+        ends = ends[np.isfinite(ends)]
+        room = 0.05 * max(float(np.ptp(ends)), 1e-12)
+        floor, top = ends.min() - room, ends.max() + room  # an end that is not finite leaves the panel
+        ax.fill_between(places, np.maximum(low, floor), np.minimum(high, top), color=_PUBLISHED, alpha=0.2, linewidth=0)
+        ax.set_ylim(floor, top)
+        ax.plot(places, value, color=_PUBLISHED, marker="o", markersize=3)
+        ax.set_ylabel(name, fontsize=7)
+        ax.tick_params(labelsize=8)
+        if name in ("surrogate_gain", "improvement"):
+            ax.axhline(0.0, color=_LINE, linewidth=0.8)
+    if run.lost is not None:
+        lost = [s.name for s in run.steps].index(run.lost)
+        for ax in axes:
+            ax.axvline(lost, color=_SHARP, linestyle="--", linewidth=1.0)
+        text = f"kl_seq <= {run.limit:g} not certifiable at step {run.lost}"
+        axes[0].set_title(text, fontsize=8, color=_SHARP, loc="right")
+    stride = max(len(places) // 10, 1)
+    axes[-1].set_xticks(places[::stride], [s.name for s in run.steps[::stride]])
+    axes[-1].set_xlabel("step")
+    return axes
 
 
 def _axes(ax: Axes | None) -> Axes:

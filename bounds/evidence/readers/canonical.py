@@ -116,9 +116,10 @@ def _record_type() -> Any:
         ("prompt_tokens", list[int] | None, None),
         ("reward", float | bool | None, None),
         ("mask", list[bool | float] | None, None),
-        ("step", int | None, None),
+        ("step", int | str | None, None),
+        ("environment", str | int | None, None),
         ("weight_version", str | int | None, None),
-        ("tokens", list[int] | None, None),
+        ("tokens", list[int | str] | None, None),
         ("row_id", str | int | None, None),
     ]
     fields += [(n, numbers, None) for n in RECORD_FIELDS if n not in {f[0] for f in fields}]

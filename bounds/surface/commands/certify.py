@@ -13,7 +13,7 @@ from bounds.surface.commands.reading import add_reading_options, reading_from, r
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
-    from bounds.results import Certificate
+    from bounds.results import Certificate, RunOverTime
     from bounds.theory.masking import Mask
 
 
@@ -56,6 +56,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--by-step", action="store_true", help="a run over time: one row for each step")
     parser.add_argument("--limit", type=number, default=1.0, metavar="NATS", help="with --by-step: the trust region")
     parser.add_argument("--time-uniform", action="store_true", help="with --by-step: all steps hold at once")
+    parser.add_argument("--figure", metavar="FILE", help="with --by-step: draw it (PNG, PDF or SVG by the name)")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE of --figure")
     parser.add_argument(
         "--objectives", action="store_true", help="what trainers optimise (TIS, PPO clip, ...) against L' instead"
     )
@@ -88,6 +90,8 @@ def _certify(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
             time_uniform=arguments.time_uniform,
         )
+        if arguments.figure is not None:
+            _draw(run, arguments.figure, force=arguments.force)
         emit(run, arguments.json)
         return 0
     noise = None
@@ -101,6 +105,19 @@ def _certify(arguments: argparse.Namespace) -> int:
     for text in unmet:
         print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
     return 1 if unmet else 0
+
+
+def _draw(run: RunOverTime, path: str, *, force: bool) -> None:
+    from matplotlib.figure import Figure
+
+    from bounds.evidence.whole_file import whole_file
+    from bounds.surface.plots import plot_over_time
+
+    rows = sum(any(s.intervals()[name] is not None for s in run.steps) for name in run.steps[0].intervals())
+    figure = Figure(figsize=(6.0, 1.5 * rows), layout="constrained")
+    plot_over_time(run, list(figure.subplots(rows, 1, sharex=True)))
+    with whole_file(path, force=force) as unfinished:
+        figure.savefig(unfinished, dpi=150)
 
 
 def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:

@@ -34,9 +34,10 @@ def add(commands: Any) -> None:
 
 
 def _masks(arguments: argparse.Namespace) -> int:
-    from bounds.evidence.mask_file import check_free, write_masks
+    from bounds.evidence.mask_file import write_masks
     from bounds.evidence.masks import DEFAULT, mask_study
     from bounds.evidence.readers import read_traces
+    from bounds.evidence.whole_file import check_free
     from bounds.theory.masking import Mask
 
     mask = Mask.parse(DEFAULT if arguments.mask is None else arguments.mask)
