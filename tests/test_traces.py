@@ -145,6 +145,21 @@ def test_parquet_round_trip_keeps_everything(tmp_path):
     assert bounds.certify(copy).to_dict()["estimates"] == bounds.certify(traces).to_dict()["estimates"]
 
 
+@pytest.mark.parametrize("tokens", [[5, 6, 7], ["a", " b", "c"]])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_labels_and_tokens_survive_files(tmp_path, tokens, kind):
+    said = {"step": 3, "weight_version": "v2", "environment": "maths", "tokens": tokens, "mask": [1, 1, 0]}
+    rows = [{**GOOD, **said}, {**GOOD, **said, "step": 4, "environment": "code"}]
+    if kind == "jsonl":
+        (tmp_path / "log").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    else:
+        trace_set(*rows).to_parquet(tmp_path / "log")
+    read = bounds.read_traces(tmp_path / "log")
+    expected = {"step": ("3", "4"), "weight_version": ("v2", "v2"), "environment": ("maths", "code")}
+    assert read.labels == expected
+    assert read.tokens.tolist() == tokens[:2] * 2
+
+
 def test_files_that_name_different_horizons(tmp_path):
     trace_set(GOOD, horizon=8).to_parquet(tmp_path / "a.parquet")
     trace_set(GOOD, horizon=9).to_parquet(tmp_path / "b.parquet")

@@ -78,8 +78,15 @@ def write_parquet(traces: TraceSet, path: Path, dtype: str) -> None:
     if traces.old is not None:
         columns["old_logprobs"] = lists(traces.old)
     columns |= {name: lists(values) for name, values in traces.exact.items()}
+    columns |= {name: pa.array([text or None for text in texts]) for name, texts in traces.labels.items()}
+    if traces.tokens is not None:
+        columns["tokens"] = pa.ListArray.from_arrays(pa.array(traces.starts, pa.int32()), pa.array(traces.tokens))
     table = pa.table(columns).replace_schema_metadata({_HORIZON_KEY: str(traces.horizon)})
-    tokens = [f"{f.name}.list.element" for f in table.schema if pa.types.is_list(f.type)]
+    tokens = [
+        f"{f.name}.list.element"
+        for f in table.schema
+        if pa.types.is_list(f.type) and pa.types.is_floating(f.type.value_type)
+    ]
     pq.write_table(
         table,
         path,

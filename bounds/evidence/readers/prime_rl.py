@@ -23,6 +23,7 @@ class _Row(msgspec.Struct):
     rl_weights: _Floats = None
     ref_kl_weights: _Floats = None
     step: int | None = None
+    env_name: str | None = None
 
 
 class _RowWithPrompt(_Row):
@@ -53,6 +54,7 @@ def _records(path: Path, wanted: Wanted) -> Records:
                 "train_logprobs": without_first(numbers(line.trainer_logprobs, "trainer_logprobs", where)),
                 "mask": np.where(_sampled(line, mask, where), mask, 0.0),
                 "step": line.step,
+                "environment": line.env_name,
             },
         )
 
