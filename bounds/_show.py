@@ -94,18 +94,32 @@ def jsonable(value: object) -> object:
 
 
 def shown(x: float, digits: int = 7) -> str:
-    """A non-negative upper bound for people: its last digit is rounded up, unless it agrees with ``x`` to 1e-12.
+    """An upper bound for people: its last digit is rounded up, unless it agrees with ``x`` to 1e-12.
 
-    >>> shown(34.946091886), shown(0.4096), shown(1e-9)
-    ('34.9461', '0.4096', '1e-09')
+    >>> shown(34.946091886), shown(0.4096), shown(1e-9), shown(-0.12345, 3)
+    ('34.9461', '0.4096', '1e-09', '-0.123')
     """
-    if not math.isfinite(x) or x == 0.0:
-        return f"{x:g}"
+    return _rounded(x, digits, up=True)
+
+
+def shown_down(x: float, digits: int = 7) -> str:
+    """A lower bound for people, likewise rounded down.
+
+    >>> shown_down(0.04319, 3), shown_down(-0.12345, 3)
+    ('0.0431', '-0.124')
+    """
+    return _rounded(x, digits, up=False)
+
+
+def _rounded(x: float, digits: int, *, up: bool) -> str:
     text = f"{x:.{digits}g}"
-    if float(text) < x * (1.0 - 1e-12):
-        step = Fraction(10) ** (math.floor(math.log10(x)) - digits + 1)
-        raised = Fraction(text) + step
-        text = f"{float(raised):.{digits}g}" if raised < sys.float_info.max else f"{x:.17g}"
+    if not math.isfinite(x) or x == 0.0:
+        return text
+    beyond = float(text) < x if up else float(text) > x
+    if beyond and abs(float(text) - x) > 1e-12 * abs(x):
+        step = Fraction(10) ** (math.floor(math.log10(abs(x))) - digits + 1)
+        moved = Fraction(text) + (step if up else -step)
+        text = f"{float(moved):.{digits}g}" if abs(moved) < sys.float_info.max else f"{x:.17g}"
     return text
 
 
@@ -115,11 +129,7 @@ def round_toward_zero(x: float, digits: int = 6) -> float:
     >>> round_toward_zero(2 / 3), round_toward_zero(0.1)
     (0.666666, 0.1)
     """
-    if not math.isfinite(x) or x == 0.0:
-        return x
-    text = f"{x:.{digits}g}"
-    step = Fraction(10) ** (math.floor(math.log10(x)) - digits + 1)
-    return float(text) if float(text) <= x * (1.0 + 1e-12) else float(Fraction(text) - step)
+    return float(shown_down(x, digits))
 
 
 def rich_table(titles: list[str], rows: list[Row]) -> Table:

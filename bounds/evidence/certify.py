@@ -13,7 +13,7 @@ from bounds._checks import FloatArray, confidence_level, unknown
 from bounds.evidence.compare import compare
 from bounds.evidence.diagnosis import SUPREMA, warnings_for
 from bounds.evidence.estimates import Estimates, estimate
-from bounds.evidence.guarantees import claim, doubts, guarantees, through_surrogate
+from bounds.evidence.guarantees import claim, doubts, guarantees, refuted, through_surrogate
 from bounds.evidence.mask_report import kept, mask_remarks, mask_report
 from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
@@ -127,28 +127,29 @@ def certify(
             *([Assumption("horizon", m.horizon, "the longest response, since none was given")] * m.horizon_guessed),
         ),
     )
-    return _with_guarantees(result, guarantees(m, confidence, keep, support_gap=not profiles.absolutely_continuous))
+    return _with_guarantees(
+        result, guarantees(m, confidence, keep, support_gap=not profiles.absolutely_continuous), refuted(m)
+    )
 
 
-def _with_guarantees(result: Certificate, found: Guarantees) -> Certificate:
-    """Add what is guaranteed, also through the bounds."""
-    if found.new_prompts is None:
+def _with_guarantees(result: Certificate, found: Guarantees, against: str) -> Certificate:
+    """Add what is guaranteed, also through the bounds; nothing where the log refutes what that rests on."""
+    gain, intervals = result.estimates["surrogate_gain"], (found.new_prompts, found.these_prompts)
+    if gain is None or None in intervals:
         reason = {"improvement": "the log has no rewards"}
         return replace(result, guarantees=found, reasons={**reason, **result.reasons})
-    gain = result.estimates["surrogate_gain"]
-    if gain is not None and result.best is not None and result.best_upper is not None:
+    if result.best is not None and result.best_upper is not None:
         found = replace(found, surrogate=through_surrogate(gain, result.best, result.best_upper, result.confidence))
     found = replace(found, claim=claim(gain, result.best_published))
-    empty = [name for name, i in found.intervals().items() if i.low > i.high]
-    if not empty:
-        return replace(result, guarantees=found)
-    why = (
-        f"the lower limit of {', '.join(empty)} is above the upper one: this log is not what the guarantees take it for"
-    )
-    without = Guarantees(claim=found.claim)
+    for i in intervals:
+        if i is not None and i.low > i.high and not against:
+            against = f"the lower limit {i.low:.3g} of the improvement is above the upper limit {i.high:.3g}"
+    if not against:
+        return replace(result, guarantees=found.without_empty())
+    why = f"this log is not what the guarantees take it for: {against}"
     return replace(
         result,
-        guarantees=without,
+        guarantees=Guarantees(claim=found.claim),
         reasons={"improvement": why, **result.reasons},
         warnings=(*result.warnings, why),
     )

@@ -20,7 +20,7 @@ def compare(first: TraceSet | Moments, second: TraceSet | Moments, *, confidence
     Parameters
     ----------
     first, second : TraceSet or Moments
-        If both answer the same prompts (by id), the difference is taken prompt by prompt.
+        A prompt that both answer (by id) is one unit, so that logs of the same prompts are compared prompt by prompt.
     confidence : float
         Nominal coverage; the intervals are asymptotic.
 
@@ -33,21 +33,21 @@ def compare(first: TraceSet | Moments, second: TraceSet | Moments, *, confidence
     --------
     >>> import bounds
     >>> c = compare(bounds.example_traces(), bounds.example_traces())
-    >>> c.paired, c.difference["kl_seq"].value
-    (True, 0.0)
+    >>> c.shared, c.difference["kl_seq"].value
+    (24, 0.0)
     """
     confidence = confidence_level(confidence)
     a, b = (m if isinstance(m, Moments) else Moments.of(m) for m in (first, second))
     if a.reading.reward_range != b.reading.reward_range:
         raise TraceError(f"the logs have rewards in {a.reading.reward_range} and in {b.reading.reward_range}")
-    paired = bool(np.array_equal(np.unique(a["prompt"]), np.unique(b["prompt"])))
     of_a, of_b = _values(a), _values(b)
     both = [name for name in of_a if name in of_b]
+    place = _Places(a, b)
     return Comparison(
         {name: clustered_mean(of_a[name], a.prompt, confidence) for name in both},
         {name: clustered_mean(of_b[name], b.prompt, confidence) for name in both},
-        {n: _difference(_by_prompt(a, of_a[n]), _by_prompt(b, of_b[n]), paired, confidence) for n in both},
-        paired,
+        {name: place.difference(of_a[name], of_b[name], confidence) for name in both},
+        place.shared,
     )
 
 
@@ -67,30 +67,32 @@ def _values(m: Moments) -> dict[str, FloatArray]:
     }
 
 
-def _by_prompt(m: Moments, values: FloatArray) -> FloatArray:
-    """Prompt means in the order of the prompts' keys, which is the same for both logs."""
-    order = np.argsort(m["prompt"], kind="stable")
-    return prompt_means(values[order], m.prompt[order])
+class _Places:
+    """The prompts of two logs, and which of them are the same."""
 
+    def __init__(self, a: Moments, b: Moments) -> None:
+        self._logs = a, b
+        keys = [m["prompt"][np.unique(m.prompt, return_index=True)[1]] for m in (a, b)]
+        _, places = np.unique(np.concatenate(keys), return_inverse=True)
+        self._places = np.split(places, [keys[0].size])
+        self._all = int(places.max()) + 1
+        self.shared = keys[0].size + keys[1].size - self._all
 
-def _difference(a: FloatArray, b: FloatArray, paired: bool, confidence: float) -> Interval:
-    from scipy.special import stdtrit
+    def difference(self, first: FloatArray, second: FloatArray, confidence: float) -> Interval:
+        """Second minus first; a prompt of both logs moves both means at once."""
+        from scipy.special import stdtrit
 
-    value = float(b.mean() - a.mean())
-    if paired:
-        error, freedom = _variance(b - a), a.size - 1.0
-    else:
-        one, two = _variance(a), _variance(b)
-        error = one + two
-        least = one**2 / max(a.size - 1, 1) + two**2 / max(b.size - 1, 1)
-        freedom = error**2 / least if 0.0 < least < math.inf else float(min(a.size, b.size) - 1)  # Welch
-    margin = math.inf
-    if freedom > 0.0 and math.isfinite(error):
-        margin = float(stdtrit(freedom, (1.0 + confidence) / 2.0)) * math.sqrt(error)
-    how = f"paired t, {a.size} prompts" if paired else f"Welch's t, {a.size} and {b.size} prompts"
-    return Interval(value, value - margin, value + margin, confidence, Standing.ESTIMATED, how)
-
-
-def _variance(means: FloatArray) -> float:
-    """Of the mean of independent values; inf of a single one."""
-    return float(means.var(ddof=1) / means.size) if means.size > 1 else math.inf
+        a, b = (prompt_means(v, m.prompt) for v, m in zip((first, second), self._logs, strict=True))
+        value = float(b.mean() - a.mean())
+        moves = np.zeros(self._all)
+        for means, places, sign in ((a, self._places[0], -1.0), (b, self._places[1], 1.0)):
+            n = means.size
+            with np.errstate(invalid="ignore"):
+                moves[places] += sign * (means - means.mean()) / math.sqrt(n * (n - 1)) if n > 1 else math.inf
+        least = min(a.size, b.size)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = math.sqrt(float(np.square(moves).sum())) if least > 1 else math.inf
+        margin = float(stdtrit(least - 1, (1.0 + confidence) / 2.0)) * error if math.isfinite(error) else math.inf
+        ends = (value - margin, value + margin) if math.isfinite(value) else (-math.inf, math.inf)
+        how = f"t, {a.size} and {b.size} prompts, {self.shared} of both logs"
+        return Interval(value, *ends, confidence, Standing.ESTIMATED, how)

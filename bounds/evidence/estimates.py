@@ -40,14 +40,14 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
     def bounded(values: FloatArray, how: str, low: float, high: float) -> Interval:
         """Of values in a known range: true at its confidence for every sample size."""
         interval = betting(prompt_means(values, m.prompt), confidence, low=low, high=high)
-        return replace(interval, method=f"{how}; {interval.method}")
+        return replace(interval, standing=m.standing, method=f"{how}; {interval.method}")
 
     def capped(values: FloatArray, how: str, per_token: Callable[[float], float]) -> Interval:
         """Of sums over tokens: bounded only under an assumed cap on |log ratio|."""
         if "log_ratio_max" not in assumed:
             return mean(values, how)
         cap = float(assumed["log_ratio_max"])
-        most = m.horizon * per_token(cap) * (1.0 + 1e-12)
+        most = m.horizon * per_token(cap * (1.0 + 2e-6))  # as much as a log may exceed what is assumed
         how = f"{how}, under log_ratio_max={cap:g}"
         return replace(bounded(values, how, 0.0, most), standing=Standing.ASSUMED) if most > 0.0 else mean(values, how)
 
@@ -77,14 +77,10 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         "acceptance": bounded(np.ones(len(m)), "no mask", 0.0, 1.0),
         "reward": None,
     }
-    if "kl" in m:
-        kl_tokens, how = m["kl"], "exact"
-        found["kl_seq"] = mean(kl_tokens, "exact KL(roll||theta) at sampled contexts")
-    else:
-        # under a gap k3 misses the mass off the support; where k1 is below it all the same, that is noise
-        by_k1 = (gap or bool(remark)) and k1_sum.mean() > phi.mean()
-        kl_tokens, how = (k1_sum, "k1") if by_k1 else (phi, "k3")
-        found["kl_seq"] = found[f"kl_seq_{how}"]
+    kl_tokens, how = kl_of_responses(m, gap or bool(remark))
+    found["kl_seq"] = (
+        mean(kl_tokens, "exact KL(roll||theta) at sampled contexts") if how == "exact" else found[f"kl_seq_{how}"]
+    )
     by_token = clustered_ratio(kl_tokens, m["length"], m.prompt, confidence)
     found["mean_kl_token"] = replace(by_token, method=f"{how}, KL(roll||theta); {by_token.method}")
     if "tv" in m:
@@ -102,6 +98,17 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         found["chi2_seq"] = None
         reasons["chi2_seq"] = "with a support gap chi2 is infinite, and the sampled ratios do not show it"
     return Estimates(found, gap, remark, reasons)
+
+
+def kl_of_responses(m: Moments, gap: bool) -> tuple[FloatArray, str]:
+    """The KL(roll||theta) of each response [N], and how: "exact" if logged, else "k3", or "k1" under a gap.
+
+    k3 misses the mass off roll's support; where k1 is below it all the same, that is noise.
+    """
+    if "kl" in m:
+        return m["kl"], "exact"
+    phi, k1_sum = m["phi"], -m["log_product"]
+    return (k1_sum, "k1") if gap and k1_sum.mean() > phi.mean() else (phi, "k3")
 
 
 def _sample_maximum(values: FloatArray, confidence: float) -> Interval:

@@ -18,8 +18,6 @@ from bounds.results import Explanation, Interval, Part
 
 _TOP = 8  # tokens and prompts that are named
 _PROBABILITIES = np.array([0.001, 0.01, 0.1, 0.5, 0.9, 0.99])
-_BINS_PER_DECADE = 20
-_LOWEST = -20  # decade below which a token's divergence counts as 1e-20
 
 
 def explain(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) -> Explanation:
@@ -96,17 +94,9 @@ class _Whole:
         return tuple(result)
 
     def concentration(self, share: float) -> float:
-        """The least share of tokens that carries so much: from a histogram of log kl, so rounded up to a bin."""
-        weights = self.weight[self.response] * self.tokens
-        with np.errstate(divide="ignore"):
-            decade = np.maximum(np.log10(self.tokens), _LOWEST)
-        code = np.floor((decade - _LOWEST) * _BINS_PER_DECADE).astype(np.int64)
-        mass, count = np.bincount(code, weights=weights)[::-1], np.bincount(code)[::-1]
-        total = mass.sum()
-        if not total > 0.0:
-            return 1.0
-        needed = int(np.searchsorted(np.cumsum(mass), share * total * (1.0 - 1e-12)))
-        return float(count[: needed + 1].sum() / count.sum())
+        """The least share of tokens that carries so much of kl_seq."""
+        mass = np.cumsum(np.sort(self.weight[self.response] * self.tokens)[::-1])
+        return float((np.searchsorted(mass, share * mass[-1] * (1.0 - 1e-12)) + 1) / mass.size)
 
 
 def _capped(share: Interval) -> Interval:

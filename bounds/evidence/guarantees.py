@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, IntArray
+from bounds._checks import BoolArray, FloatArray, IntArray, refuse
 from bounds.evidence.confidence import (
     INTERVALS,
     betting,
@@ -32,7 +32,9 @@ from bounds.evidence.mask_terms import Terms, times
 from bounds.evidence.moments import Moments
 from bounds.results import Bound, Claim, Guarantees, Interval, Standing
 
-_COMPARED = ("predictable", "empirical_bernstein", "hoeffding")
+_LARGEST = 1.0 - 2.0**-53  # confidence
+_COMPARED = ("empirical_bernstein", "hoeffding")  # predictable bets depend on the order of the log
+_ENDLESS = 1e12
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
@@ -49,7 +51,7 @@ def guarantees(m: Moments, confidence: float, keep: BoolArray | None, *, support
     if "reward" not in m:
         return Guarantees()
     spread = m.reading.reward_range[1] - m.reading.reward_range[0]
-    data = _Data(m["reward"], m["log_product"], m.prompt, m.reading.reward_range, confidence)
+    data = _Data(m["reward"], m["log_product"], m.prompt, m.reading.reward_range, confidence, m.standing)
     return Guarantees(
         new_prompts=data.new_prompts(),
         these_prompts=data.these_prompts(),
@@ -69,6 +71,7 @@ def improvement(
     prompt: IntArray,
     reward_range: tuple[float, float],
     confidence: float,
+    standing: Standing = Standing.MEASURED,
 ) -> Interval:
     """J(theta) - J(roll) for new prompts: finite-sample, with no assumption on the policies.
 
@@ -80,6 +83,13 @@ def improvement(
         Smallest and largest possible reward.
     confidence : float
         Of the whole interval: each end may fail with half of the error.
+    standing : Standing
+        Of the log: ASSUMED where something about it had to be assumed (:attr:`Moments.standing`).
+
+    Raises
+    ------
+    ValueError
+        For a reward outside the range.
 
     Examples
     --------
@@ -87,7 +97,7 @@ def improvement(
     >>> round(i.low, 2), round(i.high, 2)
     (-0.1, 0.01)
     """
-    return _Data(reward, log_product, prompt, reward_range, confidence).new_prompts()
+    return _Data(reward, log_product, prompt, reward_range, confidence, standing).new_prompts()
 
 
 class _Data:
@@ -100,14 +110,18 @@ class _Data:
         prompt: IntArray,
         reward_range: tuple[float, float],
         confidence: float,
+        standing: Standing,
     ) -> None:
         low, high = reward_range
-        self.spread = high - low
+        if outside := reward[~((reward >= low) & (reward <= high))].tolist():
+            refuse("reward", f"in [{low:g}, {high:g}]", outside[0])
+        self.spread, self.standing = high - low, standing
         self.reward = np.clip((reward - low) / self.spread, 0.0, 1.0)
         self.excess = _excess(log_product)
         self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
         self.prompt, self.confidence = prompt, confidence
-        self.half = math.nextafter((1.0 + confidence) / 2.0, 1.0)
+        self.half = min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
+        self.vacuous = 1.0 - self.half > (1.0 - confidence) / 2.0  # half of the error is less than float64 can say
 
     def new_prompts(self) -> Interval:
         gain, loss = prompt_means(self.gain, self.prompt), prompt_means(self.loss, self.prompt)
@@ -150,10 +164,12 @@ class _Data:
     def _joined(self, lower: Interval, upper: Interval, what: str) -> Interval:
         value = (lower.value + upper.value) / 2.0  # of (R - 1/2)(P - 1): its mean lies between, for any supports
         value = value if math.isfinite(value) else math.inf
-        ends = self.spread * lower.low, self.spread * upper.high
-        standing = max(lower.standing, upper.standing)
+        low, high = (-1.0, 1.0) if self.vacuous else (lower.low, upper.high)
+        if self.spread != 1.0:
+            low, high = math.nextafter(self.spread * low, -math.inf), math.nextafter(self.spread * high, math.inf)
+        standing = max(lower.standing, upper.standing, self.standing)
         method = f"R(P-1) and (1-R)(1-P); {lower.method}, {what}"
-        return Interval(self.spread * value, *ends, self.confidence, standing, method)
+        return Interval(self.spread * value, low, high, self.confidence, standing, method)
 
 
 def masked(m: Moments, keep: BoolArray, confidence: float) -> Interval:
@@ -203,56 +219,68 @@ def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
     few, many = 0.0, 1.0
     while not enough(many):
         few, many = many, 2.0 * many
+        if many > _ENDLESS:
+            return None
     for _ in range(40):
         middle = (few + many) / 2.0
         few, many = (few, middle) if enough(middle) else (middle, many)
     return math.ceil(many * gains.size)
 
 
-def doubts(m: Moments, confidence: float = 0.999) -> list[str]:
-    """What in the log speaks against the hypotheses of its guarantees."""
-    if "reward" not in m:
-        return []
-    return [text for check in (_mass, _filtered, _normalised) if (text := check(m, confidence))]
-
-
-def _mass(m: Moments, confidence: float) -> str:
-    """E P is at most 1."""
+def refuted(m: Moments, confidence: float = 0.999) -> str:
+    """Why the hypotheses of the guarantees cannot be true of this log: E P is at most 1."""
     product = betting(prompt_means(1.0 + _excess(m["log_product"]), m.prompt), confidence, low=0.0, side="lower")
     if product.low <= 1.0:
         return ""
     return (
-        f"the mean ratio of whole responses is above {product.low:.4g} (it cannot exceed 1): theta was fitted to these "
-        "responses, or rollout_logprobs are not those of the law that sampled; the guarantees are void"
+        f"the mean ratio of whole responses is above {product.low:.4g} at confidence {confidence:g} (it cannot exceed "
+        "1): theta was fitted to these responses, or rollout_logprobs are not those of the law that sampled"
+    )
+
+
+def doubts(m: Moments, confidence: float = 0.999) -> list[str]:
+    """What in the log speaks against the hypotheses of its guarantees."""
+    if "reward" not in m:
+        return []
+    return [text for text in (_unequal(m), _filtered(m, confidence), _normalised(m)) if text]
+
+
+def _unequal(m: Moments) -> str:
+    size = np.bincount(m.prompt)
+    if np.ptp(size) == 0:
+        return ""
+    return (
+        f"prompts have {size.min()} to {size.max()} responses and count alike: were some drawn more often, or sampled "
+        "until they succeeded? Then give each draw an id of its own, and log all responses"
     )
 
 
 def _filtered(m: Moments, confidence: float) -> str:
-    """Whether groups of equal rewards are missing: independent 0/1 rewards would give some."""
+    """Whether groups of equal 0/1 rewards are missing: of n responses one in 2^(n-1) groups has them at least."""
     reward, prompt = m["reward"], m.prompt
     low, high = m.reading.reward_range
     if not np.isin(reward, (low, high)).all():
         return ""
     size = np.bincount(prompt)
     top = np.bincount(prompt, weights=(reward == high).astype(np.float64))
-    groups = (size > 1).sum()
-    if ((top == 0) | (top == size))[size > 1].any() or not groups:
+    groups = size[size > 1]
+    if ((top == 0) | (top == size))[size > 1].any() or not groups.size:
         return ""
-    share = float((reward == high).mean())
-    none = np.log1p(-(share ** size[size > 1] + (1.0 - share) ** size[size > 1])).sum()
-    if none > math.log1p(-confidence):
+    if np.log1p(-np.exp2(1.0 - groups)).sum() > math.log1p(-confidence):
         return ""
     return (
-        f"no group of the {groups} has equal rewards, which hardly happens by chance: were such groups filtered out "
-        "(dynamic sampling)? Then the guarantees speak of the prompts that were left"
+        f"no group of the {groups.size} has equal rewards, which hardly happens by chance: were such groups filtered "
+        "out (dynamic sampling)? Then the guarantees speak of the prompts that were left"
     )
 
 
-def _normalised(m: Moments, confidence: float) -> str:
-    """Whether rewards sum to 0 in every group, as advantages do."""
-    size = np.bincount(m.prompt)
-    sums = np.bincount(m.prompt, weights=m["reward"])
-    if (size > 1).sum() < 2 or np.ptp(m["reward"]) == 0.0 or (np.abs(sums) > 1e-4 * size)[size > 1].any():
+def _normalised(m: Moments) -> str:
+    """Whether rewards differ within groups and yet sum to 0 in every one, as advantages do."""
+    reward, prompt = m["reward"], m.prompt
+    size, sums = np.bincount(prompt), np.bincount(prompt, weights=reward)
+    sizes = np.bincount(prompt, weights=np.abs(reward))
+    telling = (size > 1) & (sizes > 0.0)
+    if telling.sum() < 2 or (np.abs(sums) > 1e-4 * sizes)[sizes > 0.0].any():
         return ""
     return "rewards sum to 0 in every group: these are advantages, not raw rewards; the guarantees need raw rewards"
 

@@ -35,7 +35,12 @@ def mask_report(m: Moments, mask: Mask, keep: BoolArray, confidence: float) -> M
         gains[0] = clustered_mean(kept_gain, m.prompt, confidence)
         if keep.any():
             gains[1] = clustered_ratio(kept_gain, keep.astype(np.float64), m.prompt, confidence)
-    return MaskReport(str(mask), replace(acceptance, method=f"{mask}; {acceptance.method}"), tuple(buckets), *gains)
+    return MaskReport(
+        str(mask),
+        replace(acceptance, standing=m.standing, method=f"{mask}; {acceptance.method}"),
+        tuple(buckets),
+        *gains,
+    )
 
 
 def mask_remarks(mask: Mask, acceptance: float) -> Iterable[str]:

@@ -25,6 +25,7 @@ from bounds.evidence.response import Reading, TraceError
 from bounds.evidence.tally import Tally
 from bounds.evidence.traces import TraceSet
 from bounds.evidence.whole_file import whole_file
+from bounds.results import Assumption, Standing
 from bounds.theory.mask_statistics import Tokens, pooled
 
 _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
@@ -187,6 +188,8 @@ class Moments:
         columns["prompt"] = keys[traces.prompt]
         for name, texts in traces.labels.items():
             columns[name] = self._label_numbers(name, texts)
+        if len(self) and traces.reading != self.reading:
+            raise TraceError(f"{traces.where[0]}: read with other options than the parts before")
         self._append(columns, traces.where[0])
         self.reading = traces.reading
         for name, sums in _position_sums(tokens, np.ones(len(traces))).items():
@@ -285,6 +288,24 @@ class Moments:
     def groups_are_equal(self) -> bool:
         """Whether every prompt has the same number of responses."""
         return bool(np.ptp(np.bincount(self.prompt)) == 0)
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What had to be assumed to call its responses a sample."""
+        left_out = self.tally["empty"] + self.tally["dropped"]
+        found = []
+        if left_out:
+            why = "responses that were left out are like the others, in reward, too"
+            found.append(Assumption("left_out", left_out, why))
+        if self.tally["ungrouped"]:
+            why = "no two of the responses without a prompt_id answer one prompt"
+            found.append(Assumption("ungrouped", self.tally["ungrouped"], why))
+        return tuple(found)
+
+    @property
+    def standing(self) -> Standing:
+        """The best standing that a statement from this log can have."""
+        return Standing.ASSUMED if self.assumptions else Standing.MEASURED
 
     @property
     def labels(self) -> dict[str, list[str]]:

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from bounds._checks import BoolArray, confidence_level, number
-from bounds.evidence.confidence import betting, clustered_mean, prompt_means
+from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
+from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
+from bounds.evidence.estimates import kl_of_responses, support_gap
 from bounds.evidence.guarantees import improvement
 from bounds.evidence.mask_report import kept
 from bounds.evidence.moments import Moments
@@ -15,6 +16,8 @@ from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
 from bounds.results import RunOverTime, Step
 from bounds.theory.masking import Mask
+
+_LEAST = 1e-15  # an error probability that 1 - error can still say
 
 
 def over_time(
@@ -36,11 +39,11 @@ def over_time(
     mask : str or Mask, optional
         Whose acceptance is followed.
     limit : float
-        The trust region in nats per response: kl_seq, which bounds the surrogate's error, at most this. Its
-        upper limits are asymptotic.
+        The trust region in nats per response: kl_seq at most this, which bounds the surrogate's error by this times
+        the reward's spread. Its upper limits are asymptotic.
     time_uniform : bool
-        Whether step k = 1, 2, ... spends 1/(k (k+1)) of the error, so that all steps hold at once however long
-        the run is.
+        Whether step k = 1, 2, ... spends 1/(k (k+1)) of the error, so that the intervals of one estimate hold at all
+        steps at once, however long the run is.
 
     Raises
     ------
@@ -64,17 +67,26 @@ def over_time(
     codes = m["step"].astype(np.int64)
     names = m.labels["step"]
     order = sorted(range(len(names)), key=lambda k: (not names[k].isdigit(), names[k].zfill(20)))
+    kl, _ = kl_of_responses(m, _support_gap(m))
     steps = []
     for place, k in enumerate(order, start=1):
         error = (1.0 - confidence) / (place * (place + 1.0) if time_uniform else 1.0)
-        steps.append(_step(m, names[k], codes == k, keep, 1.0 - error))
-    return RunOverTime(tuple(steps), limit, time_uniform, confidence)
+        if error < _LEAST:
+            refuse("confidence", f"below 1 - {_LEAST:g} x k (k+1) of its {len(names)} steps", confidence)
+        steps.append(_step(m, names[k], codes == k, keep, kl, 1.0 - error))
+    low, high = m.reading.reward_range
+    return RunOverTime(tuple(steps), limit, time_uniform, confidence, high - low)
 
 
-def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray, confidence: float) -> Step:
+def _support_gap(m: Moments) -> bool:
+    at_95 = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, 0.95, low=0.0)
+    gap, remark = support_gap(m, at_95, {})
+    return gap or bool(remark)
+
+
+def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray, kl: FloatArray, confidence: float) -> Step:
     prompt = np.unique(m.prompt[here], return_inverse=True)[1]
     log_product, length = m["log_product"][here], m["length"][here]
-    kl = m["kl" if "kl" in m else "phi"][here]
     low, high = m.reading.reward_range
     gap = np.abs(log_product) / length
     reward = m["reward"][here] if "reward" in m else None
@@ -82,12 +94,12 @@ def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray, confidence: f
         name=name,
         responses=int(here.sum()),
         prompts=int(prompt.max()) + 1,
-        kl_seq=clustered_mean(kl, prompt, confidence, low=0.0),
+        kl_seq=clustered_mean(kl[here], prompt, confidence, low=0.0),
         worst_case_error=clustered_mean((high - low) * m["worst_error"][here], prompt, confidence, low=0.0),
         acceptance=betting(prompt_means(keep[here].astype(np.float64), prompt), confidence, low=0.0, high=1.0),
         ppl_gap=clustered_mean(gap, prompt, confidence, low=0.0),
         surrogate_gain=None if reward is None else clustered_mean(m.surrogate[here], prompt, confidence, low=-math.inf),
         improvement=None
         if reward is None
-        else improvement(reward, log_product, prompt, m.reading.reward_range, confidence),
+        else improvement(reward, log_product, prompt, m.reading.reward_range, confidence, m.standing),
     )

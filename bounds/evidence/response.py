@@ -218,7 +218,7 @@ def _missing(
         return what
     raise TraceError(
         f"{what}; mask it if it is no policy token, or drop such responses "
-        '(on_missing="drop", --drop-missing), which are then reported'
+        '(on_missing="drop", --drop-missing): what is said then assumes that they are like the others'
     )
 
 
@@ -257,7 +257,7 @@ def _reward(value: object, where: str, reading: Reading) -> float | None:
 def _prompt_key(record: Mapping[str, Any]) -> str | None:
     """What groups responses: the id as text (3 and 3.0 are one), else the prompt's tokens, else nothing."""
     value = record.get("prompt_id")
-    if value is not None and str(value) not in ("nan", "NaT", "<NA>"):  # pandas' ways to say nothing
+    if value is not None and str(value) not in ("", "nan", "NaT", "<NA>"):  # pandas' ways to say nothing
         return _tokens_key(value) if np.ndim(value) else plain_text(value)
     tokens = record.get("prompt_tokens")
     return None if tokens is None else _tokens_key(tokens)

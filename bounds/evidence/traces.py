@@ -258,7 +258,7 @@ class TraceSet:
         lengths = np.diff(block.starts)
         cap = int(lengths.max()) if horizon is None else horizon
         prompts = block.column("prompt_id")
-        if lengths.max() > cap or prompts is None:
+        if lengths.max() > cap or prompts is None or "" in prompts:
             return None
         keys = [plain_text(p) for p in prompts]
         numbers = {key: k for k, key in enumerate(dict.fromkeys(keys))}
@@ -385,7 +385,8 @@ def _tally_used(tally: Tally, used: Sequence[Response]) -> None:
 
 def _own_prompt(r: Response) -> str:
     """A name for the prompt of a response that says none; another row of the same place has other log-probs."""
-    return f"{r.where} {zlib.crc32(r.columns['rollout_logprobs'].tobytes()):08x}"
+    place = r.where.replace("\\", "/").rsplit("/", 1)[-1]  # however the folder is written
+    return f"{place} {zlib.crc32(r.columns['rollout_logprobs'].tobytes()):08x}"
 
 
 def _labels_of(used: Sequence[Response]) -> list[str]:

@@ -194,7 +194,8 @@ class Certificate(Shown):
 
     def sentence(self) -> str:
         """What is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
-        return f"{self.guarantees.sentence(self.prompts, self.estimates['kl_seq'])} {self._error_sentence()}"
+        kl_seq, spread = self.estimates["kl_seq"], self.table.reward_spread
+        return f"{self.guarantees.sentence(self.prompts, kl_seq, spread)} {self._error_sentence()}"
 
     def _error_sentence(self) -> str:
         if self.best is None:

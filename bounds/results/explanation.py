@@ -36,7 +36,7 @@ class Explanation(Shown):
     splits : mapping of name to parts
         By position, probability, token, length, prompt, and what else the log tells.
     half, most : float
-        Least share of tokens that carries 50 % and 80 % of it (rounded up to a bin of 12 %).
+        Least share of the tokens of this log that carries 50 % and 80 % of it.
     """
 
     kl_seq: Interval
@@ -107,18 +107,18 @@ class Comparison(Shown):
     ----------
     first, second, difference : mappings of name to Interval
         The same names in each.
-    paired : bool
-        Whether both logs answer the same prompts, so that the difference is taken prompt by prompt.
+    shared : int
+        How many prompts both logs answer: each is one unit, so that logs of the same prompts are compared one by one.
     """
 
     first: Mapping[str, Interval]
     second: Mapping[str, Interval]
     difference: Mapping[str, Interval]
-    paired: bool
+    shared: int
 
     def sentence(self) -> str:
         """What can be told apart."""
-        clear = [name for name, i in self.difference.items() if not i.low <= 0.0 <= i.high]
+        clear = [name for name, i in self.difference.items() if i.low > 0.0 or i.high < 0.0]
         if not clear:
             return "No difference is clear at this confidence."
         texts = []
@@ -132,7 +132,7 @@ class Comparison(Shown):
         rows: list[Row] = []
         for name, i in self.difference.items():
             value, low, high = i.texts()
-            clear = not i.low <= 0.0 <= i.high
+            clear = i.low > 0.0 or i.high < 0.0
             both = [self.first[name].texts()[0], self.second[name].texts()[0]]
             rows.append(([name, value, f"{low} to {high}", *both], clear))
         level = f"{100 * next(iter(self.difference.values())).confidence:.6g}% interval"
@@ -152,7 +152,7 @@ class Comparison(Shown):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
-            "paired": self.paired,
+            "prompts_of_both": self.shared,
             "estimates": {
                 name: {"first": self.first[name].to_dict(), "second": self.second[name].to_dict(),
                        "difference": i.to_dict()}
@@ -162,8 +162,7 @@ class Comparison(Shown):
 
     def notes(self) -> list[str]:
         """How the differences were taken."""
-        how = "prompt by prompt" if self.paired else "of two independent sets of prompts"
-        return [f"Differences {how}; intervals are clustered by prompt and asymptotic."]
+        return [f"{self.shared} prompts are in both logs. Intervals are clustered by prompt and asymptotic."]
 
 
 def _percent(share: float) -> str:

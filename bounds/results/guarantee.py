@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bounds._show import finite, shown
@@ -15,8 +15,9 @@ HYPOTHESES = (
     "them: score held-out prompts)",
     "all sampled responses were logged, before any filtering (dynamic sampling, dropped groups, overlong ones)",
     "rollout_logprobs are those of the law that sampled (temperature, top-p renormalised)",
-    "the reward is the raw one, not a normalised advantage",
-    "prompts are independent draws, and so are the responses to one prompt",
+    "the reward is the raw one, not a normalised advantage, and always in its declared range",
+    "prompts are independent draws with an id for each draw (ids count alike, however often a prompt was drawn), and "
+    "the responses to one are independent, their number fixed beforehand",
 )
 
 
@@ -101,7 +102,12 @@ class Guarantees:
         }
         return {name: interval for name, interval in named.items() if interval is not None}
 
-    def sentence(self, prompts: int, kl_seq: Interval | None) -> str:
+    def without_empty(self) -> Guarantees:
+        """Without those for comparison whose ends cross (Student's t on equal values has no width)."""
+        masked = self.masked if self.masked is None or self.masked.low <= self.masked.high else None
+        return replace(self, masked=masked, others={n: i for n, i in self.others.items() if i.low <= i.high})
+
+    def sentence(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
         """What is guaranteed; otherwise how far it is from being guaranteed."""
         i = self.new_prompts
         if i is None:
@@ -113,15 +119,17 @@ class Guarantees:
             return text + ": an improvement is guaranteed."
         if i.high < 0.0:
             return text + ": a loss is guaranteed."
-        return text + f": no improvement is guaranteed yet.{self._what_would_do(prompts, kl_seq)}"
+        return text + f": no improvement is guaranteed yet.{self._what_would_do(prompts, kl_seq, spread)}"
 
-    def _what_would_do(self, prompts: int, kl_seq: Interval | None) -> str:
+    def _what_would_do(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
         ways = []
         if self.prompts_needed is not None:
             ways.append(f"about {_round_up(self.prompts_needed)} prompts (if all are like these {prompts})")
-        if self.claim is not None and kl_seq is not None and 0.0 < self.claim.surrogate < kl_seq.value:
-            ways.append(f"a KL per response below L' = {self.claim.surrogate:.3g} (it is {kl_seq.value:.3g})")
-        return f" It would take {', or '.join(ways)}." if ways else " No number of prompts like these would show one."
+        if self.claim is not None and kl_seq is not None and 0.0 < self.claim.surrogate < spread * kl_seq.value:
+            least = self.claim.surrogate / spread
+            name = "L'" if spread == 1.0 else f"L' / {spread:g}"
+            ways.append(f"a KL per response below {name} = {least:.3g} (it is {kl_seq.value:.3g})")
+        return f" It would take {', or '.join(ways)}." if ways else " More prompts like these would not show one."
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

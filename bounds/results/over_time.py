@@ -42,9 +42,11 @@ class RunOverTime(Shown):
     ----------
     steps : tuple of Step
     limit : float
-        The trust region: expected KL per response, which bounds the surrogate's error, at most this.
+        The trust region: expected KL per response at most this.
     time_uniform : bool
-        Whether all steps' intervals hold at once, so that looking after every step is honest.
+        Whether the intervals of an estimate hold at all steps at once, so that looking after every step is honest.
+    reward_spread : float
+        Largest minus smallest reward: |Error| is at most this times kl_seq.
     lost : str or None
         The first step at which the upper limit of kl_seq was above ``limit``.
     """
@@ -53,6 +55,7 @@ class RunOverTime(Shown):
     limit: float
     time_uniform: bool
     confidence: float
+    reward_spread: float = 1.0
 
     @property
     def lost(self) -> str | None:
@@ -61,9 +64,10 @@ class RunOverTime(Shown):
 
     def sentence(self) -> str:
         """Where the trust region was lost, if it was."""
-        at = f"|Error| <= kl_seq <= {shown(self.limit, 3)} (upper {100 * self.confidence:.6g}% limits)"
+        error = f"|Error| <= {shown(self.limit * self.reward_spread, 3)}"
+        at = f"kl_seq <= {self.limit:.3g}, so {error}, by upper {100 * self.confidence:.6g}% limits,"
         if self.lost is None:
-            return f"{at} at every one of {len(self.steps)} steps."
+            return f"{at} holds at every one of {len(self.steps)} steps."
         return f"{at} stopped being certifiable at step {self.lost}."
 
     def tables(self) -> list[Cells]:
@@ -111,11 +115,10 @@ class RunOverTime(Shown):
 
     def notes(self) -> list[str]:
         """Whether one may look after every step."""
+        known = "acceptance and improvement hold for every sample size, the others are asymptotic."
         if self.time_uniform:
-            return [
-                "All intervals hold at once (step k spends 1/(k (k+1)) of the error): one may look after every step."
-            ]
-        return ["Each interval holds by itself; to look after every step, ask for time-uniform ones."]
+            return [f"The intervals of one estimate hold at all steps at once (step k spends 1/(k (k+1))); {known}"]
+        return [f"Each interval holds by itself ({known[:-1]}); to look after every step, ask for time-uniform ones."]
 
 
 def _cell(i: Interval | None) -> str:

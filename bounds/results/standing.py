@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bounds._show import finite
+from bounds._show import finite, shown, shown_down
 
 
 class Standing(enum.IntEnum):
@@ -54,9 +54,9 @@ class Interval:
     method: str
 
     def texts(self) -> tuple[str, str, str]:
-        """Value, low and high for people: three digits, more where the ends would look equal."""
+        """Value, low and high for people: three digits, more where the ends would look equal; ends rounded outward."""
         for digits in range(3, 9):
-            low, high = f"{self.low:.{digits}g}", f"{self.high:.{digits}g}"
+            low, high = shown_down(self.low, digits), shown(self.high, digits)
             if low != high or self.low == self.high:
                 break
         return f"{self.value:.{digits}g}", low, high

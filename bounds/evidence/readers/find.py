@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -63,7 +64,20 @@ def find(paths: str | Path | Iterable[str | Path], name: str = "auto") -> tuple[
     twice = [f for f, n in Counter(f.path.resolve() for f in files).items() if n > 1]
     if twice:
         raise TraceError(f"{twice[0]}: given more than once, which would count its responses twice")
+    _refuse_copies([f.path for f in files])
     return tuple(files), tuple(notes)
+
+
+def _refuse_copies(paths: list[Path]) -> None:
+    """Refuse a file that stands there twice under two names, byte for byte."""
+    sizes = Counter(p.stat().st_size for p in paths)
+    seen: dict[tuple[int, bytes], Path] = {}
+    for path in (p for p in paths if sizes[p.stat().st_size] > 1):
+        with path.open("rb") as file:
+            key = path.stat().st_size, hashlib.file_digest(file, "blake2b").digest()
+        if key in seen:
+            raise TraceError(f"{path}: the same, byte for byte, as {seen[key]}: its responses would count twice")
+        seen[key] = path
 
 
 def _by_itself(path: Path, format: Format | None) -> LogFile:

@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: files are read by a cluster")
     parser.add_argument(
-        "--split", action="store_true", help="only the half of the prompts on which masks chooses no threshold"
+        "--split", action="store_true", help="only the half of the prompts on which masks judges what it chose"
     )
     parser.add_argument("--by-step", action="store_true", help="a run over time: one row for each step")
     parser.add_argument("--limit", type=number, default=1.0, metavar="NATS", help="with --by-step: the trust region")
