@@ -169,7 +169,7 @@ def test_no_reward_requirement_does_not_hold(capsys, tmp_path):
     path.write_text('{"rollout_logprobs": [-1], "train_logprobs": [-1.1]}\n')
     code, _, err = run(capsys, "certify", path, "--require", "reward>=0")
     assert code == 1
-    assert "reward>=0, found nothing" in err
+    assert "reward>=0, found the log has no rewards" in err
 
 
 def test_underscores_interrupts_and_terminals_without_unicode(capsys, monkeypatch):

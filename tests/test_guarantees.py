@@ -218,3 +218,92 @@ def test_requirements_see_the_far_end_of_the_improvement():
     assert c.quantity("improvement_these_prompts", upper=False) == c.improvement_these_prompts.low
     no_rewards = replace(bounds.example_traces(), reward=None)
     assert bounds.certify(no_rewards).quantity("improvement", upper=False) is None
+
+
+# --- what a referee found --------------------------------------------------------------------------------------
+
+
+def test_what_was_left_out_or_not_said_is_assumed_not_measured():
+    rows = [("a", 1.0, [0.1]), ("b", 0.0, [-0.1]), ("c", 1.0, [0.05])]
+    assert bounds.certify(log(rows)).improvement.standing is Standing.MEASURED
+    unnamed = bounds.TraceSet.from_records(
+        [{"reward": r, "rollout_logprobs": [-3.0], "train_logprobs": [-3.0 + d[0]]} for _, r, d in rows], horizon=4
+    )
+    c = bounds.certify(unnamed)
+    assert c.improvement.standing is c.estimates["reward"].standing is Standing.ASSUMED
+    assert ("ungrouped", 3) in [(a.what, a.value) for a in c.assumptions]
+    records = [
+        {"prompt_id": p, "reward": r, "rollout_logprobs": [-3.0], "train_logprobs": [-3.0 + d[0]], "mask": [r]}
+        for p, r, d in rows
+    ]
+    c = bounds.certify(bounds.TraceSet.from_records(records, horizon=4))
+    assert c.improvement.standing is Standing.ASSUMED
+    assert ("left_out", 1) in [(a.what, a.value) for a in c.assumptions]
+
+
+def test_an_empty_prompt_id_is_none():
+    rows = [{"prompt_id": "", "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]} for _ in range(5)]
+    assert len(bounds.TraceSet.from_records(rows, horizon=4).prompt_ids) == 5
+
+
+def test_a_mask_for_comparison_voids_nothing():
+    rows = [(f"p{i}", 1.0, [math.log(1.1)]) for i in range(3)]
+    plain = bounds.certify(log(rows), assume={"absolutely_continuous": True})
+    masked = bounds.certify(log(rows), assume={"absolutely_continuous": True}, mask="seq_product_ratio>=0.001")
+    assert masked.improvement == plain.improvement is not None
+
+
+def test_the_kl_that_would_do_is_in_units_of_the_reward():
+    rng = np.random.default_rng(0)
+    rows = [(f"p{i}", 0.1 * float(rng.random() < 0.5), rng.normal(0.0, 0.2, 2)) for i in range(60)]
+    c = bounds.certify(log(rows, reward_range=(0.0, 0.1)))
+    gain, kl = c.estimates["surrogate_gain"].value, c.estimates["kl_seq"].value
+    assert ("a KL per response below" in c.sentence()) is (0.0 < gain < 0.1 * kl)
+
+
+def test_unequal_groups_are_doubted_and_rewards_outside_refused():
+    rows = [("a", 1.0, [0.1]), ("b", 0.0, [0.1]), ("b", 1.0, [-0.1])]
+    assert any("prompts have 1 to 2 responses and count alike" in w for w in bounds.certify(log(rows)).warnings)
+    with pytest.raises(ValueError, match=r"reward must be in \[0, 1\], got reward=-50"):
+        bounds.evidence.guarantees.improvement(np.array([-50.0]), np.zeros(1), np.zeros(1, int), (0.0, 1.0), 0.9)
+
+
+def test_groups_of_failures_are_no_advantages():
+    rows = [("a", 0.0, [0.1]), ("a", 0.0, [0.1]), ("b", 1.0, [0.1]), ("c", 0.0, [0.1]), ("c", 0.0, [0.1])]
+    c = bounds.certify(log(rows), assume={"absolutely_continuous": True})
+    assert not any("advantages" in w for w in c.warnings)
+
+
+def test_confidence_beyond_float64_is_vacuous_not_wrong():
+    i = bounds.certify(log([("a", 1.0, [0.1]), ("b", 0.0, [-0.1])]), confidence=1.0 - 2.0**-53).improvement
+    assert (i.low, i.high) == (-1.0, 1.0)
+
+
+def test_these_prompts_weigh_prompts_alike():
+    rows = [("a", 1.0, [0.5])] * 9 + [("b", 1.0, [-0.2])]
+    found = guarantees(Moments.of(log(rows)), 0.9, None)
+    assert found.these_prompts.value == pytest.approx(found.new_prompts.value)
+
+
+def test_printed_ends_are_rounded_outward():
+    i = bounds.Interval(0.06, 0.0431926, 0.0753153, 0.95, Standing.MEASURED, "")
+    assert i.texts() == ("0.06", "0.0431", "0.0754")
+    assert bounds.Interval(0.0, -0.12345, -0.01234, 0.9, Standing.MEASURED, "").texts()[1:] == ("-0.124", "-0.0123")
+
+
+def test_certain_tokens_refute_no_delta():
+    """log-probs of -1.2e-6 and 0.0 are both 1 in float32."""
+    rows = [
+        {"prompt_id": f"p{i}", "rollout_logprobs": [-1.2e-6, -1.0], "train_logprobs": [0.0, -1.001]} for i in range(4)
+    ]
+    assert bounds.certify(bounds.TraceSet.from_records(rows, horizon=4), assume={"delta": 1e-3}).best is not None
+
+
+def test_a_cap_on_ratios_bounds_exact_columns_too():
+    c = bounds.certify(bounds.example_traces(), assume={"log_ratio_max": 1.0})
+    for name in ("kl_seq", "tv_sum", "kl_seq_k3"):
+        assert c.estimates[name].standing is Standing.ASSUMED
+    assert c.table["trajectory_kl"].standing is Standing.ASSUMED
+    with_bound = bounds.certify(bounds.example_traces()).estimates["worst_case_error_measured"]
+    assert with_bound.standing is Standing.MEASURED
+    assert with_bound.high > with_bound.value

@@ -167,6 +167,38 @@ def test_a_state_of_another_horizon_does_not_resume(tmp_path, rows):
         stream(tmp_path / "log.jsonl", horizon=T + 1).moments(resume=tmp_path / "state")
 
 
+def test_a_state_knows_how_and_what_it_read(tmp_path):
+    rows = rows_of([4] * 6)
+    log, state = tmp_path / "log.jsonl", tmp_path / "state"
+    write_jsonl(log, rows)
+    stream(log, horizon=T).moments(resume=state)
+    for other in (stream(log, horizon=T, reward_range=(0.0, 2.0)), stream(log, horizon=T).through(lambda p: p)):
+        with pytest.raises(bounds.TraceError, match="holds a log that was read with other options"):
+            other.moments(resume=state)
+    write_jsonl(tmp_path / "other.jsonl", rows_of([4] * 3, seed=8))
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl is not of this log, but it was read into it"):
+        stream(tmp_path / "other.jsonl", horizon=T).moments(resume=state)
+    write_jsonl(log, rows[:20])
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl has changed since it was read into it"):
+        stream(log, horizon=T).moments(resume=state)
+
+
+def test_files_of_a_log_keep_its_changes(tmp_path, rows):
+    from bounds.evidence.masks import second_half
+
+    for k in (0, 1):
+        write_jsonl(tmp_path / f"{k}.jsonl", [{**r, "prompt_id": f"{k}{r['prompt_id']}"} for r in rows])
+    log = stream(tmp_path, horizon=T).through(second_half)
+    assert sum(len(f.moments()) for f in log.files()) == len(log.moments()) < 2 * len(rows)
+
+
+def test_a_copy_under_another_name_is_refused(tmp_path, rows):
+    for name in ("a.jsonl", "b.jsonl"):
+        write_jsonl(tmp_path / name, rows)
+    with pytest.raises(bounds.TraceError, match=r"b.jsonl: the same, byte for byte, as .*a.jsonl"):
+        stream(tmp_path, horizon=T)
+
+
 def test_memory_does_not_grow_with_the_log(tmp_path):
     """Ten times the responses take little more; a study of 50 million tokens is in benchmarks/README.md."""
     rng = np.random.default_rng(0)
@@ -228,7 +260,7 @@ def test_commands_on_a_log(tmp_path, capsys, rows):
         assert code == 0
         assert key in json.loads(out)
     code, out, _ = run(capsys, "compare", log, log, "--horizon", T, "--json")
-    assert json.loads(out)["paired"] is True
+    assert json.loads(out)["prompts_of_both"] == len({r["prompt_id"] for r in rows})
     code, out, _ = run(capsys, "certify", log, "--horizon", T, "--by-step", "--time-uniform", "--json")
     assert [s["step"] for s in json.loads(out)["steps"]] == ["0", "1", "2"]
     code, out, _ = run(capsys, "certify", log, "--horizon", T, "--noise-floor", log)
@@ -241,6 +273,14 @@ def test_commands_on_a_log(tmp_path, capsys, rows):
     code, _, err = run(capsys, "certify", log, "--by-step", "--assume", "delta=1")
     assert code == 2
     assert "--by-step does not go with" in err
+    for wrong in (("--limit", 1), ("--time-uniform",), ("--figure", "x.png")):
+        code, _, err = run(capsys, "certify", log, *wrong)
+        assert code == 2
+        assert "go with --by-step" in err
+    assert run(capsys, "certify", log, "--horizon", T, "--by-step", "--limit", 1e-9)[0] == 1
+    assert run(capsys, "certify", log, "--horizon", T, "--require", "kl_seq<=nan")[0] == 2
+    code, _, err = run(capsys, "explain", log)
+    assert "no horizon was given" in err
     code, _, err = run(capsys, "certify", log, "--without-staleness", "--horizon", T)
     assert code == 2
     assert "no old_logprobs" in err

@@ -85,7 +85,7 @@ def certify(
             f"traces must be a TraceSet, from bounds.read_traces or TraceSet.from_records, got {traces!r:.60}"
         )
     confidence = confidence_level(confidence)
-    assumed = _assumed(assume or {})
+    assumed = checked_assumptions(assume or {})
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
     if isinstance(traces, Moments):
         m = traces
@@ -124,6 +124,7 @@ def certify(
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in table.assumptions if a.what not in assumed),
+            *m.assumptions,
             *([Assumption("horizon", m.horizon, "the longest response, since none was given")] * m.horizon_guessed),
         ),
     )
@@ -140,7 +141,8 @@ def _with_guarantees(result: Certificate, found: Guarantees, against: str) -> Ce
         return replace(result, guarantees=found, reasons={**reason, **result.reasons})
     if result.best is not None and result.best_upper is not None:
         found = replace(found, surrogate=through_surrogate(gain, result.best, result.best_upper, result.confidence))
-    found = replace(found, claim=claim(gain, result.best_published))
+    if result.prompts > 1:
+        found = replace(found, claim=claim(gain, result.best_published))
     for i in intervals:
         if i is not None and i.low > i.high and not against:
             against = f"the lower limit {i.low:.3g} of the improvement is above the upper limit {i.high:.3g}"
@@ -149,7 +151,7 @@ def _with_guarantees(result: Certificate, found: Guarantees, against: str) -> Ce
     why = f"this log is not what the guarantees take it for: {against}"
     return replace(
         result,
-        guarantees=Guarantees(claim=found.claim),
+        guarantees=Guarantees(),
         reasons={"improvement": why, **result.reasons},
         warnings=(*result.warnings, why),
     )
@@ -220,6 +222,7 @@ class _Profiles:
                     self._refuse_if_clear(name, kept)
                 contradictions.append(f"{name} is left out of the bounds; the log contradicts an assumption: {error}")
         standing = dict.fromkeys([*extra, *estimated], Standing.ESTIMATED)
+        standing |= {n: max(Standing.ESTIMATED, self._intervals[n].standing) for n in estimated if n in self._intervals}
         return unified(Profile(**kept), standing={**standing, **self._assumed}), contradictions
 
     def _refuse_if_clear(self, name: str, kept: Mapping[str, Any]) -> None:
@@ -234,7 +237,14 @@ class _Profiles:
                 raise TraceError(f"the log refutes {said} {level}: {error}") from None
 
 
-def _assumed(assume: Mapping[str, Any]) -> dict[str, Any]:
+def checked_assumptions(assume: Mapping[str, Any]) -> dict[str, Any]:
+    """What is assumed, by name, if it can be.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, a value outside its domain, or a contradiction.
+    """
     for name in assume:
         if name not in ASSUMABLE:
             raise ValueError(unknown("assumption", name, ASSUMABLE))

@@ -8,6 +8,7 @@ import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
 from bounds.evidence.confidence import clustered_mean, prompt_means
+from bounds.evidence.estimates import kl_of_responses, seems_to_have_gap
 from bounds.evidence.moments import Moments, shortfall
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
@@ -53,15 +54,16 @@ def compare(first: TraceSet | Moments, second: TraceSet | Moments, *, confidence
 
 def _values(m: Moments) -> dict[str, FloatArray]:
     """What is compared, one value a response."""
-    exact = {"kl_seq": m["kl"] if "kl" in m else m["phi"], "tv_sum": m["tv"] if "tv" in m else m["deficit"]}
+    low, high = m.reading.reward_range
+    exact = {"kl_seq": kl_of_responses(m, seems_to_have_gap(m))[0], "tv_sum": m["tv"] if "tv" in m else m["deficit"]}
     rewards = {"surrogate_gain": m.surrogate, "reward": m["reward"]} if "reward" in m else {}
     return {
         **exact,
         "kl_seq_k1": -m["log_product"],
         "tv_seq": shortfall(m["log_product"]),
-        "worst_case_error": m["worst_error"],
+        "worst_case_error": (high - low) * m["worst_error"],
         "ppl_gap": np.abs(m["log_product"]) / m["length"],
-        "max_k2": m["max_k2"],
+        "max_k2_of_a_response": m["max_k2"],
         "mean_length": m["length"],
         **rewards,
     }

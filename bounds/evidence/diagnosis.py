@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bounds._checks import BoolArray, FloatArray
 from bounds.divergence.rows import two_outcome_kl
 from bounds.evidence.confidence import clustered_mean
-from bounds.evidence.response import TraceError
+from bounds.evidence.response import POSITIVE_TOLERANCE, TraceError
 from bounds.evidence.tally import Tally
 from bounds.evidence.traces import TraceSet, remarks
 
@@ -143,11 +143,14 @@ def least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
     """What the sampled token v alone implies at each context: lower values [tokens], with how each is named.
 
     TV >= |theta(v) - roll(v)|, KL >= that of the two outcomes v and not v, and chi2 >= the square of
-    the former over roll(v).
+    the former over roll(v). A log-prob nearer to 0 than its rounding is taken to be that far from it: a probability
+    of 1 in float32 says nothing of what is left for other tokens.
     """
-    roll, theta = np.exp(np.minimum(traces.rollout, 0.0)), np.exp(np.minimum(traces.train, 0.0))
+    rounding = POSITIVE_TOLERANCE[traces.reading.logprob_dtype]
+    log_roll, log_theta = np.minimum(traces.rollout, -rounding), np.minimum(traces.train, -rounding)
+    roll, theta = np.exp(log_roll), np.exp(log_theta)
     return {
-        "delta": (two_outcome_kl(traces.rollout, traces.train), "the least KL that token {} implies"),
+        "delta": (two_outcome_kl(log_roll, log_theta), "the least KL that token {} implies"),
         "epsilon": (np.abs(theta - roll), "|theta - roll| of token {}"),
         "chi2_max": (np.square(theta - roll) / np.maximum(roll, 1e-300), "(theta - roll)^2 / roll of token {}"),
         "log_ratio_max": (np.abs(traces.log_ratio), "|log theta - log roll| of token {}"),
@@ -365,9 +368,9 @@ def _overflow(m: Moments) -> str:
 
 def _few_prompts(m: Moments) -> str:
     if m.prompts < 2:
-        return "one prompt: no interval can be given, since responses to one prompt are not independent"
+        return "one prompt: of others nothing can be estimated; improvement_these_prompts speaks of this one"
     return (
-        f"only {m.prompts} prompts: the intervals are asymptotic and too narrow for so few"
+        f"only {m.prompts} prompts: the estimated intervals are asymptotic and too narrow for so few"
         if m.prompts < _FEW_PROMPTS
         else ""
     )

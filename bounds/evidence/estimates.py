@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray
+from bounds._rounding import exact
+from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3
 from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.evidence.diagnosis import one_sided_ratio
@@ -54,8 +56,7 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
     low, high = m.reading.reward_range
     spread = high - low
     ratio = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, confidence, low=0.0)
-    at_95 = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, 0.95, low=0.0)
-    gap, remark = support_gap(m, at_95, assumed)
+    gap, remark = support_gap(m, assumed)
     phi, k1_sum = m["phi"], -m["log_product"]
     with np.errstate(over="ignore"):
         chi2_seq = np.expm1(-2.0 * k1_sum)
@@ -67,6 +68,7 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         "tv_sum": capped(m["deficit"], "sum (1-rho)^+", lambda cap: -math.expm1(-cap)),
         "worst_case_error": mean(spread * m["worst_error"], "(1+S-P)^+"),
         "worst_case_error_with_gap": mean(spread * (1.0 - m["kept_mass"]), "1 - min(P, 1+S)", low=-math.inf),
+        "worst_case_error_measured": _at_most(m, confidence, spread),
         "surrogate_gain": None,
         "mean_ratio": ratio,
         "mean_kl_token": None,
@@ -74,17 +76,19 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         "chi2_seq": mean(chi2_seq, "P^2 - 1, not clamped", low=-1.0),
         "missing_mass": mean(-m["score"], "sum (1-rho): theta's mass off roll's support", low=-math.inf),
         "mean_length": (mean if m.horizon_guessed else bounded)(m["length"], "tokens", 0.0, float(m.horizon)),
-        "acceptance": bounded(np.ones(len(m)), "no mask", 0.0, 1.0),
+        "acceptance": Interval(1.0, 1.0, 1.0, confidence, Standing.PROVED, "no mask"),
         "reward": None,
     }
     kl_tokens, how = kl_of_responses(m, gap or bool(remark))
     found["kl_seq"] = (
-        mean(kl_tokens, "exact KL(roll||theta) at sampled contexts") if how == "exact" else found[f"kl_seq_{how}"]
+        capped(kl_tokens, "exact KL(roll||theta) at sampled contexts", lambda cap: float(kl_of_cap(exact(cap))))
+        if how == "exact"
+        else found[f"kl_seq_{how}"]
     )
     by_token = clustered_ratio(kl_tokens, m["length"], m.prompt, confidence)
     found["mean_kl_token"] = replace(by_token, method=f"{how}, KL(roll||theta); {by_token.method}")
     if "tv" in m:
-        found["tv_sum"] = mean(m["tv"], "exact TV at sampled contexts")
+        found["tv_sum"] = capped(m["tv"], "exact TV at sampled contexts", lambda cap: float(tv_of_cap(exact(cap))))
     if "chi2" in m:
         found["chi2_sum"] = mean(m["chi2"], "exact chi2(theta||roll) at sampled contexts")
     if "engine" in m:
@@ -98,6 +102,14 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         found["chi2_seq"] = None
         reasons["chi2_seq"] = "with a support gap chi2 is infinite, and the sampled ratios do not show it"
     return Estimates(found, gap, remark, reasons)
+
+
+def _at_most(m: Moments, confidence: float, spread: float) -> Interval:
+    """1 - E min(P, 1+S, 1e6), for every sample size: S is at least -horizon, which makes it wide."""
+    kept = betting(prompt_means(m["kept_mass"], m.prompt), confidence, low=1.0 - m.horizon - 1e-9, side="lower")
+    standing = Standing.ASSUMED if m.horizon_guessed else m.standing
+    value, high = spread * (1.0 - kept.value), math.nextafter(spread * (1.0 - kept.low), math.inf)
+    return Interval(value, -math.inf, high, confidence, standing, f"1 - min(P, 1+S), an upper limit; {kept.method}")
 
 
 def kl_of_responses(m: Moments, gap: bool) -> tuple[FloatArray, str]:
@@ -116,7 +128,13 @@ def _sample_maximum(values: FloatArray, confidence: float) -> Interval:
     return Interval(largest, largest, math.inf, confidence, Standing.ESTIMATED, "sample maximum: no upper limit")
 
 
-def support_gap(m: Moments, ratio: Interval, assumed: Mapping[str, Any]) -> tuple[bool, str]:
+def seems_to_have_gap(m: Moments) -> bool:
+    """Whether mean rho is remarkable, so that KL is better taken from k1 where that is larger."""
+    gap, remark = support_gap(m, {})
+    return gap or bool(remark)
+
+
+def support_gap(m: Moments, assumed: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether theta has mass off roll's support, and what to say of it.
 
     As assumed; else where mean rho is clearly below 1: by 1e-4, and further than its 95 % interval is wide
@@ -127,6 +145,7 @@ def support_gap(m: Moments, ratio: Interval, assumed: Mapping[str, Any]) -> tupl
     TraceError
         If mean rho is clearly above 1.01: no pair of policies explains it (unless theta << roll was assumed).
     """
+    ratio = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, 0.95, low=0.0)
     said = "absolutely_continuous" in assumed or "support_gap" in assumed
     gap = said and (not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap")))
     far, width = abs(ratio.value - 1.0), ratio.high - ratio.low

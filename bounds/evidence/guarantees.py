@@ -190,7 +190,7 @@ def masked(m: Moments, keep: BoolArray, confidence: float) -> Interval:
 def through_surrogate(gain: Interval, best: Bound, worst: Bound, confidence: float) -> Interval:
     """L' - B*, with L' at its lower limit and B* at the upper limits of what it uses."""
     low = gain.low - worst.value
-    method = f"L' - {best.name}; each at the end of its interval"
+    method = f"L' - {best.name}; the ends of several intervals, not joint"
     standing = max(gain.standing, best.standing)
     return Interval(gain.value - best.value, low, math.inf, confidence, standing, method)
 
@@ -242,7 +242,7 @@ def doubts(m: Moments, confidence: float = 0.999) -> list[str]:
     """What in the log speaks against the hypotheses of its guarantees."""
     if "reward" not in m:
         return []
-    return [text for text in (_unequal(m), _filtered(m, confidence), _normalised(m)) if text]
+    return [text for text in (_unequal(m), _filtered(m, confidence), _normalised(m), _constant(m)) if text]
 
 
 def _unequal(m: Moments) -> str:
@@ -253,6 +253,12 @@ def _unequal(m: Moments) -> str:
         f"prompts have {size.min()} to {size.max()} responses and count alike: were some drawn more often, or sampled "
         "until they succeeded? Then give each draw an id of its own, and log all responses"
     )
+
+
+def _constant(m: Moments) -> str:
+    if np.ptp(m["reward"]) > 0.0:
+        return ""
+    return "all rewards are equal: asymptotic intervals of the gain rest on no variation, and are too narrow"
 
 
 def _filtered(m: Moments, confidence: float) -> str:

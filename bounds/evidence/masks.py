@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, confidence_level
 from bounds._show import shown
-from bounds.evidence.confidence import clustered_mean, clustered_ratio
+from bounds.evidence.confidence import clustered_ratio
 from bounds.evidence.diagnosis import warnings_for
 from bounds.evidence.mask_report import mask_remarks
 from bounds.evidence.mask_terms import Terms, share_of
@@ -269,7 +269,7 @@ def _denominators(m: Moments, keep: BoolArray, confidence: float) -> Denominator
     gain = np.where(keep, m.surrogate, 0.0)
     kept = keep.astype(np.float64)
     per = [clustered_ratio(gain, d, m.prompt, confidence) if keep.any() else None for d in (kept, kept * m["length"])]
-    return Denominators(clustered_mean(gain, m.prompt, confidence), *per)
+    return Denominators(clustered_ratio(gain, np.ones(len(m)), m.prompt, confidence), *per)
 
 
 def _warnings(m: Moments, mask: Mask, acceptance: float) -> Iterable[str]:

@@ -63,9 +63,7 @@ METRICS: MappingProxyType[str, Metric] = MappingProxyType(
         "log_ppl_abs_diff": Metric(
             lambda t: np.abs(_sums(t)) / t.lengths, False, "|mean d|", "verl; the paper's PPL gap"
         ),
-        "probs_diff": Metric(
-            _probability_gap, True, "|exp(log pi) - exp(log mu)|", "verl training/rollout_probs_diff_mean"
-        ),
+        "probs_diff": Metric(_probability_gap, True, "|exp(log pi) - exp(log mu)|", "verl rollout_probs_diff_mean"),
     }
 )
 

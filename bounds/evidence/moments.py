@@ -292,7 +292,7 @@ class Moments:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What had to be assumed to call its responses a sample."""
-        left_out = self.tally["empty"] + self.tally["dropped"]
+        left_out = self.tally["empty"] - self.tally["padding"] + self.tally["dropped"]
         found = []
         if left_out:
             why = "responses that were left out are like the others, in reward, too"

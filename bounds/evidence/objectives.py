@@ -25,7 +25,7 @@ _TIS_EXCESS, _HIGH_EXCESS, _LOW_EXCESS = (f"ratio_above({_TIS:g})", f"ratio_abov
 #: What :func:`objectives` needs of each response.
 STATISTICS = (_TIS_EXCESS, _HIGH_EXCESS, _LOW_EXCESS)
 _ADD = "adds its difference to the bound"
-_LESS = "never above L' where theta << roll: what certifies with it, certifies"
+_LESS = "never above E[A sum (rho - 1)], which has the mean of L' where theta << roll"
 
 
 def objectives(
@@ -85,10 +85,13 @@ def _rows(m: Moments, mask: Mask | None, confidence: float) -> Iterator[Objectiv
         mean(clipped),
         _LESS,
     )
-    if mask is not None:
+    if mask is not None and mask.reweighing:
+        rules = ",".join(map(str, mask.reweighing))
+        yield Objective("token mask", rules, None, None, "nothing: it changes the objective within responses")
+    if mask is not None and mask.dropping:
         keep = kept(m, mask)
         masked, rest = np.where(keep, gain, 0.0), np.where(keep, 0.0, gain)
-        yield Objective("masked", f"E[M R sum (rho - 1)], M: {mask}", mean(masked), mean(rest), _ADD)
+        yield Objective("masked", f"E[M R sum (rho - 1)], M: {Mask(mask.dropping)}", mean(masked), mean(rest), _ADD)
     yield Objective(
         "token mean",
         "sum of R sum (rho - 1) over the tokens of the batch",

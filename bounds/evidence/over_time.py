@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
-from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
-from bounds.evidence.estimates import kl_of_responses, support_gap
+from bounds.evidence.confidence import betting, clustered_mean, prompt_means
+from bounds.evidence.estimates import kl_of_responses, seems_to_have_gap
 from bounds.evidence.guarantees import improvement
 from bounds.evidence.mask_report import kept
 from bounds.evidence.moments import Moments
@@ -67,7 +67,7 @@ def over_time(
     codes = m["step"].astype(np.int64)
     names = m.labels["step"]
     order = sorted(range(len(names)), key=lambda k: (not names[k].isdigit(), names[k].zfill(20)))
-    kl, _ = kl_of_responses(m, _support_gap(m))
+    kl, _ = kl_of_responses(m, seems_to_have_gap(m))
     steps = []
     for place, k in enumerate(order, start=1):
         error = (1.0 - confidence) / (place * (place + 1.0) if time_uniform else 1.0)
@@ -76,12 +76,6 @@ def over_time(
         steps.append(_step(m, names[k], codes == k, keep, kl, 1.0 - error))
     low, high = m.reading.reward_range
     return RunOverTime(tuple(steps), limit, time_uniform, confidence, high - low)
-
-
-def _support_gap(m: Moments) -> bool:
-    at_95 = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, 0.95, low=0.0)
-    gap, remark = support_gap(m, at_95, {})
-    return gap or bool(remark)
 
 
 def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray, kl: FloatArray, confidence: float) -> Step:

@@ -84,6 +84,7 @@ class Response:
     labels: Mapping[str, str] = field(default_factory=dict)  # step, weight_version, environment
     tokens: npt.NDArray[Any] | None = None  # ids or texts
     missing: str = ""  # why the response cannot be used, if it cannot
+    padding: bool = False  # nothing but zeros, all masked: a row that fills a batch, and no response
     lifted: int = 0  # exact divergences slightly below 0, counted as 0
 
     @property
@@ -107,6 +108,7 @@ class Response:
             if name not in columns:
                 raise TraceError(f"{where}: {_lacks(name, record)}")
         _refuse_other_masks(record, where)
+        _refuse_other_rewards(record, where)
         size = columns["rollout_logprobs"].size
         for name, values in columns.items():
             if values.size != size:
@@ -115,7 +117,7 @@ class Response:
         if tokens is not None and tokens.shape != (size,):
             raise TraceError(f"{where}: tokens has {len(tokens)} entries, rollout_logprobs has {size}")
         mask = _mask(record.get("mask"), size, where)
-        position = np.flatnonzero(mask)
+        position, rollout = np.flatnonzero(mask), columns["rollout_logprobs"]
         columns = {name: values[position] for name, values in columns.items()}
         missing = _check_logprobs(columns, position, where, reading)
         missing = missing or _missing_exact(columns, position, where, reading)
@@ -130,6 +132,7 @@ class Response:
             labels={name: plain_text(record[name]) for name in LABELS if record.get(name) is not None},
             tokens=None if tokens is None else tokens[position],
             missing=missing,
+            padding=not position.size and rollout.size > 0 and not rollout.any(),
             lifted=lifted,
         )
 
@@ -146,6 +149,11 @@ def _refuse_other_masks(record: Mapping[str, Any], where: str) -> None:
     other = [name for name in record if name.endswith("mask") and name != "mask"]
     if other and record.get("mask") is None:
         raise TraceError(f"{where}: {other[0]} is not read; rename it to mask (1 on policy tokens)")
+
+
+def _refuse_other_rewards(record: Mapping[str, Any], where: str) -> None:
+    if "rewards" in record and record.get("reward") is None:
+        raise TraceError(f"{where}: rewards is not read; rename it to reward (one number a response)")
 
 
 def _floats(values: object, name: str, where: str) -> FloatArray:

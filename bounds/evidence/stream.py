@@ -68,12 +68,19 @@ class Stream:
         """The same log, a stream for each of its files (one, if it is in two halves)."""
         if self._log.scored:
             return [self]
-        return [
-            Stream(
-                replace(self._log, files=(file,), found=self._log.found if k == 0 else ()), self._reading, self._horizon
-            )
-            for k, file in enumerate(self._log.files)
-        ]
+        streams = []
+        for k, file in enumerate(self._log.files):
+            log = replace(self._log, files=(file,), found=self._log.found if k == 0 else ())
+            streams.append(Stream(log, self._reading, self._horizon))
+            streams[-1]._through = self._through
+        return streams
+
+    @property
+    def _options(self) -> str:
+        """How the log is read, as a saved state remembers it."""
+        changes = ", ".join(getattr(change, "__name__", "?") for change in self._through)
+        halves = [str(f.path) for f in self._log.scored]
+        return f"{self._reading}, group_size={self._log.group_size}, train={halves}, through {changes or 'nothing'}"
 
     def __iter__(self) -> Iterator[TraceSet]:
         """The parts.
@@ -116,8 +123,13 @@ class Stream:
             As when iterating; or if ``resume`` is something else.
         """
         m = Moments(statistics=statistics, suprema=suprema, horizon=self._horizon)
+        m.tally.name("options", [self._options])
         if resume is not None and Path(resume).exists():
-            m.merge(Moments.load(resume))
+            saved = Moments.load(resume)
+            if saved.tally.names.get("options") != {self._options}:
+                raise TraceError(f"{resume}: holds a log that was read with other options")
+            m.merge(saved)
+            self._refuse_other_files(saved.tally.names.get("files", set()), resume)
         rest = Tally()
 
         def finished(path: Path) -> None:
@@ -139,6 +151,15 @@ class Stream:
         if not m.groups_are_equal:
             m.weigh_positions(self)
         return m
+
+    def _refuse_other_files(self, read: set[str], resume: str | Path) -> None:
+        """A file that has changed would count twice; one that is not of this log, without being named."""
+        now = {_identity(f.path) for f in self._log.files}
+        here = {str(f.path.resolve()) for f in self._log.files}
+        for file in sorted(read - now):
+            path = file.rsplit(" ", 2)[0]
+            why = "has changed since" if path in here else "is not of this log, but"
+            raise TraceError(f"{resume}: {path} {why} it was read into it; start with another file")
 
     def _parts(self, log: Log, rest: Tally, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
         """The parts, changed; what is in none of them is added to ``rest``."""

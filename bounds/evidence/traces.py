@@ -372,6 +372,7 @@ def left_out(seen: Sequence[Response]) -> Tally:
             tally.count("dropped", 1, r.missing)
         elif not r.position.size:
             tally.count("empty", 1, r.where)
+            tally.count("padding", int(r.padding))
         tally.count("lifted", r.lifted)
     return tally
 

@@ -140,7 +140,7 @@ class Certificate(Shown):
         return tuple(w for w in self.table.withheld if w.name not in shown_names)
 
     def quantity(self, name: str, *, upper: bool) -> float | None:
-        """A named number as a requirement sees it: B* as it is (None if optimistic), an estimate at its far end.
+        """A named number as a requirement sees it: at its far end; B* at the upper limits, None if optimistic.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Certificate(Shown):
             For an unknown name, with the likely meant one.
         """
         winners = {
-            "b_star": self.best,
+            "b_star": self.best_upper if upper else self.best,
             "b_star_upper": self.best_upper,
             "b_star_published": self.best_published,
         }

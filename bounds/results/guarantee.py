@@ -129,15 +129,24 @@ class Guarantees:
             least = self.claim.surrogate / spread
             name = "L'" if spread == 1.0 else f"L' / {spread:g}"
             ways.append(f"a KL per response below {name} = {least:.3g} (it is {kl_seq.value:.3g})")
-        return f" It would take {', or '.join(ways)}." if ways else " More prompts like these would not show one."
+        return (
+            f" At these estimates it would take {', or '.join(ways)}."
+            if ways
+            else " More prompts like these would not show one."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
-            **{name: interval.to_dict() for name, interval in self.intervals().items()},
+            **{
+                n: i.to_dict() | ({"target": _TARGETS[n]} if n in _TARGETS else {}) for n, i in self.intervals().items()
+            },
             "claim": None if self.claim is None else self.claim.to_dict(),
             "prompts_needed": self.prompts_needed,
         }
+
+
+_TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_prompts"}
 
 
 def _round_up(n: int) -> str:

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except (ValueError, TypeError, KeyError, OSError) as error:
+    except (ValueError, TypeError, KeyError, OSError, ImportError) as error:
         text = error.args[0] if isinstance(error, KeyError) else error
         print(f"trm-bounds: error: {text}", file=sys.stderr)
         return 2

@@ -161,7 +161,7 @@ def _parquet_blocks(path: Path) -> Iterator[Block | Records]:
     row = 0
     try:
         for batch in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
-            block = None if any(n.endswith("mask") for n in present) else _block(path, row, batch)
+            block = None if any(n.endswith("mask") or n == "rewards" for n in present) else _block(path, row, batch)
             yield block or _rows(path, row, batch, others)
             row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

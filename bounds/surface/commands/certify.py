@@ -7,9 +7,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bounds._checks import parse_number
+from bounds._checks import confidence_level, parse_number
 from bounds.surface.commands.options import command, emit, flag, number
-from bounds.surface.commands.reading import add_reading_options, reading_from, reading_progress
+from bounds.surface.commands.reading import add_reading_options, reading_from, reading_progress, warn
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
         "--split", action="store_true", help="only the half of the prompts on which masks judges what it chose"
     )
     parser.add_argument("--by-step", action="store_true", help="a run over time: one row for each step")
-    parser.add_argument("--limit", type=number, default=1.0, metavar="NATS", help="with --by-step: the trust region")
+    parser.add_argument("--limit", type=number, metavar="NATS", help="with --by-step: exit 1 unless kl_seq is below it")
     parser.add_argument("--time-uniform", action="store_true", help="with --by-step: all steps hold at once")
     parser.add_argument("--figure", metavar="FILE", help="with --by-step: draw it (PNG, PDF or SVG by the name)")
     parser.add_argument("--force", action="store_true", help="overwrite FILE of --figure")
@@ -66,19 +66,30 @@ def add(commands: Any) -> None:
 
 
 def _certify(arguments: argparse.Namespace) -> int:
-    from bounds.evidence.certify import certify
+    from bounds.evidence.certify import certify, checked_assumptions
     from bounds.evidence.objectives import objectives
     from bounds.evidence.over_time import over_time
     from bounds.evidence.stream import stream
     from bounds.theory.masking import Mask
 
     requirements = [_requirement(text) for text in arguments.require]
-    assume = dict(_assumption(text) for text in arguments.assume)
+    assume = checked_assumptions(dict(_assumption(text) for text in arguments.assume))
+    confidence_level(arguments.confidence)
     mask = None if arguments.mask is None else Mask.parse(arguments.mask)
     for name in ("by_step", "objectives"):
         if getattr(arguments, name) and (requirements or assume or arguments.noise_floor):
             raise ValueError(f"{flag(name)} does not go with --require, --assume and --noise-floor")
+    if not arguments.by_step and (arguments.time_uniform or arguments.figure or arguments.limit is not None):
+        raise ValueError("--limit, --time-uniform and --figure go with --by-step")
+    if arguments.by_step and arguments.objectives:
+        raise ValueError("--by-step and --objectives exclude each other")
+    noise = None
+    if arguments.noise_floor is not None:
+        noise = stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}).moments()
+        warn(noise)
     log = _moments(arguments, mask, bool(assume))
+    if arguments.objectives or arguments.by_step:
+        warn(log)
     if arguments.objectives:
         emit(objectives(log, confidence=arguments.confidence, mask=mask), arguments.json)
         return 0
@@ -87,16 +98,13 @@ def _certify(arguments: argparse.Namespace) -> int:
             log,
             confidence=arguments.confidence,
             mask=mask,
-            limit=arguments.limit,
+            limit=1.0 if arguments.limit is None else arguments.limit,
             time_uniform=arguments.time_uniform,
         )
         if arguments.figure is not None:
             _draw(run, arguments.figure, force=arguments.force)
         emit(run, arguments.json)
-        return 0
-    noise = None
-    if arguments.noise_floor is not None:
-        noise = stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}).moments()
+        return 1 if arguments.limit is not None and run.lost is not None else 0
     result = certify(log, confidence=arguments.confidence, mask=mask, assume=assume, noise_floor=noise)
     unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
     emit(result if arguments.json else replace(result, warnings=()), arguments.json)
@@ -140,7 +148,10 @@ def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) ->
             raise ValueError("--resume goes with --engine local")
         return moments(log, statistics=statistics, suprema=suprema)
     with reading_progress() as progress:
-        return log.moments(statistics=statistics, suprema=suprema, progress=progress, resume=arguments.resume)
+        m = log.moments(statistics=statistics, suprema=suprema, progress=progress, resume=arguments.resume)
+    if arguments.split:
+        m.tally.name("notes", ["--split: only the half of the prompts on which masks judges what it chose"])
+    return m
 
 
 def _assumption(text: str) -> tuple[str, float | bool]:
@@ -160,7 +171,10 @@ def _requirement(text: str) -> tuple[str, str, float]:
     for sign in ("<=", ">="):
         name, mark, value = text.partition(sign)
         if mark:
-            return name.strip(), sign, parse_number(value.strip())
+            limit = parse_number(value.strip())
+            if limit != limit:
+                raise ValueError(f"--require needs a number to compare with, got {text!r}")
+            return name.strip(), sign, limit
     raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}")
 
 
@@ -170,5 +184,6 @@ def _unmet(result: Certificate, name: str, sign: str, limit: float) -> str:
     if found is not None and (found <= limit if sign == "<=" else found >= limit):
         return ""
     end = "" if name.startswith("b_star") else "its upper limit " if sign == "<=" else "its lower limit "
-    what = "nothing that is more than optimistic" if found is None else f"{end}{found:.6g}"
+    nothing = result.reasons.get(name, "nothing that is more than optimistic")
+    what = nothing if found is None else f"{end}{found:.6g}"
     return f"{name}{sign}{limit:g}, found {what}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bounds._checks import confidence_level
 from bounds.surface.commands.options import command, emit, number
-from bounds.surface.commands.reading import add_reading_options, reading_from
+from bounds.surface.commands.reading import add_reading_options, reading_from, warn
 
 
 def add(commands: Any) -> None:
@@ -29,7 +30,10 @@ def _compare(arguments: argparse.Namespace) -> int:
 
     if len(arguments.paths) != 2:
         raise ValueError(f"compare needs two logs, got {len(arguments.paths)} (write globs in quotes)")
+    confidence_level(arguments.confidence)
     options = reading_from(arguments)
     first, second = (stream(**{**options, "paths": path}).moments() for path in arguments.paths)
+    for m in (first, second):
+        warn(m)
     emit(compare(first, second, confidence=arguments.confidence), arguments.json)
     return 0

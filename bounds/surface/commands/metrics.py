@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bounds._checks import confidence_level
 from bounds.surface.commands.options import command, emit, number
-from bounds.surface.commands.reading import add_reading_options, reading_from
+from bounds.surface.commands.reading import add_reading_options, reading_from, warn, watched
 
 
 def add(commands: Any) -> None:
@@ -27,5 +28,9 @@ def _metrics(arguments: argparse.Namespace) -> int:
     from bounds.evidence.metrics import metrics
     from bounds.evidence.stream import stream
 
-    emit(metrics(stream(**reading_from(arguments)), confidence=arguments.confidence), arguments.json)
+    log = stream(**reading_from(arguments))
+    seen = watched(log)
+    result = metrics(log, confidence=confidence_level(arguments.confidence))
+    warn(seen)
+    emit(result, arguments.json)
     return 0

@@ -13,6 +13,8 @@ from bounds.surface.commands.options import number, whole
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
+    from bounds.evidence.stream import Stream
+    from bounds.evidence.traces import TraceSet
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
@@ -72,3 +74,26 @@ def reading_progress() -> Iterator[Callable[[Moments], None] | None]:
             progress.update(task, description=f"{len(m):,} responses, {m.tokens:,} tokens, {rate:,.0f} a second")
 
         yield show
+
+
+def warn(m: Moments) -> None:
+    """What is remarkable about a log, on stderr."""
+    from bounds.evidence.diagnosis import warnings_for
+    from bounds.evidence.guarantees import doubts
+
+    for text in [*warnings_for(m), *doubts(m)]:
+        print(f"warning: {text}", file=sys.stderr)
+
+
+def watched(log: Stream) -> Moments:
+    """Moments that see each part of a log as it is gone through."""
+    from bounds.evidence.moments import Moments
+
+    seen = Moments(horizon=log.horizon)
+
+    def watch(part: TraceSet) -> TraceSet:
+        seen.update(part)
+        return part
+
+    log.through(watch)
+    return seen
