@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, refuse
 
-_SERIES = [1.0 / math.factorial(k) for k in range(15, 1, -1)]  # of expm1(d) - d, highest power first
+_SERIES = tuple(1.0 / math.factorial(k) for k in range(15, 1, -1))  # of expm1(d) - d, highest power first
 SERIES_RADIUS = 0.5
 
 
@@ -34,14 +34,16 @@ def k3(log_ratio: npt.ArrayLike) -> FloatArray:
     9.000045
     """
     d = np.asarray(log_ratio, dtype=np.float64)
-    small = np.abs(d) < SERIES_RADIUS
-    series = k3_series(np.where(small, d, 0.0))
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(small, series, np.where(d == np.inf, np.inf, np.expm1(d) - d))
+    far = ~(np.abs(d) < SERIES_RADIUS)
+    result = np.asarray(k3_series(np.where(far, 0.0, d)))
+    if far.any():
+        with np.errstate(over="ignore", invalid="ignore"):
+            result[far] = np.where(d[far] == np.inf, np.inf, np.expm1(d[far]) - d[far])
+    return result
 
 
 def k3_series(d: Any) -> Any:
-    """The series of k3 for an array (NumPy's or torch's) of |d| <= 1/2."""
+    """The series of k3 for |d| <= 1/2: an array of NumPy or torch, or a number (numba compiles it)."""
     series = d * _SERIES[0] + _SERIES[1]
     for coefficient in _SERIES[2:]:
         series *= d

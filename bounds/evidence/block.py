@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class Block:
     first_row: int
     starts: IntArray
     tokens: Mapping[str, FloatArray]  # the per-token fields; null is NaN
+    ends: Mapping[str, tuple[float, float]]  # the least and the largest of each; NaN where there is one
     rows: Mapping[str, Sequence[Any]]  # the other fields, one entry a record
 
     def __len__(self) -> int:
@@ -27,19 +28,20 @@ class Block:
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The records one by one, each with its place."""
-        for i in range(len(self)):
+        for i, place in enumerate(self.places):
             tokens = slice(self.starts[i], self.starts[i + 1])
             fields = {name: values[tokens] for name, values in self.tokens.items()}
-            yield self.place(i), fields | {name: values[i] for name, values in self.rows.items()}
+            yield place, fields | {name: values[i] for name, values in self.rows.items()}
 
-    def place(self, i: int) -> str:
-        """Where record i stands."""
-        return f"{self.path}: row {self.first_row + i}"
+    @property
+    def places(self) -> Places:
+        """Where each record stands."""
+        return Places(self.path, range(self.first_row, self.first_row + len(self)))
 
     def column(self, name: str) -> Sequence[Any] | None:
         """A field that stands once in each record; None where no record has it."""
         values = self.rows.get(name)
-        return None if values is None or all(v is None for v in values) else values
+        return None if values is None or values.count(None) == len(values) else values
 
     def unremarkable(self, reading: Reading) -> bool:
         """Whether checking its records one by one would find nothing to refuse, to leave out or to count."""
@@ -48,13 +50,25 @@ class Block:
         if len(self) == 0 or (np.diff(self.starts) == 0).any():
             return False
         tolerance = POSITIVE_TOLERANCE[reading.logprob_dtype]
-        return all(
-            _inside(values, 0.0, EXACT_RANGE[name])
-            if name in EXACT_RANGE
-            else bool(values.min() > SENTINEL and values.max() <= tolerance)
-            for name, values in self.tokens.items()
+        return all(  # all of this is false for NaN
+            low >= 0.0 and high <= EXACT_RANGE[name] if name in EXACT_RANGE else low > SENTINEL and high <= tolerance
+            for name, (low, high) in self.ends.items()
         )
 
 
-def _inside(values: FloatArray, low: float, high: float) -> bool:
-    return bool(values.min() >= low and values.max() <= high)  # both false for NaN
+@dataclass(frozen=True, slots=True)
+class Places(Sequence[str]):
+    """Where rows of one file stand; a text is made when it is asked for, which is seldom."""
+
+    path: str
+    rows: range
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> Places: ...
+    def __getitem__(self, i: int | slice) -> str | Places:
+        return Places(self.path, self.rows[i]) if isinstance(i, slice) else f"{self.path}: row {self.rows[i]}"

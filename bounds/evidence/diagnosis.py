@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import BoolArray, FloatArray
-from bounds.divergence.rows import two_outcome_kl
+from bounds._checks import BoolArray, FloatArray, IntArray
+from bounds.divergence.rows import k2, two_outcome_kl
 from bounds.evidence.confidence import clustered_mean
 from bounds.evidence.response import POSITIVE_TOLERANCE, TraceError
 from bounds.evidence.tally import Tally
+from bounds.evidence.token_sums import IMPOSSIBLE_SAMPLE, TRUE_ZERO, Errors, signs
 from bounds.evidence.traces import TraceSet, remarks
 
 if TYPE_CHECKING:
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
 
 _FEW_PROMPTS = 20
 _PADDING_TAIL = 8
-_SHIFT_GAP = 0.01
-_IMPOSSIBLE_SAMPLE = -40.0
 _CLEAR = 0.9999  # confidence at which two estimates of one thing are said to disagree
 _RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
-_TRUE_ZERO = -1e-3  # a log-prob of exactly 0 is ordinary where the other policy is above this
 #: A context where a divergence is at least so large: assumption -> exact column, or what the sampled token implies.
 SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": ""}
 
@@ -33,7 +31,7 @@ SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": 
 # --- looking -----------------------------------------------------------------------------------------------
 
 
-def observe(traces: TraceSet, columns: Mapping[str, npt.NDArray[Any]], tally: Tally, *, suprema: bool) -> None:
+def observe(traces: TraceSet, found: Errors, tally: Tally, *, suprema: bool, compiled: bool) -> None:
     """Look at a part of a log, and add what is seen to the tally; with ``suprema`` also what each token implies.
 
     Raises
@@ -42,57 +40,51 @@ def observe(traces: TraceSet, columns: Mapping[str, npt.NDArray[Any]], tally: Ta
         If the two policies' log-probs are shifted against each other by one token, or an exact column is
         impossible.
     """
-    _observe_shift(traces, tally)
+    seen, totals = signs(traces.rollout, traces.train, traces.starts, compiled=compiled)
+    total = {name: totals[name][0].item() for name in totals.dtype.names or ()}
+    _observe_shift(traces, seen, total, tally)
     if suprema:
         _observe_suprema(traces, tally)
-    _observe_zeros(traces, tally)
-    _observe_equal(traces, tally)
-    _observe_precision(traces, tally)
-    _observe_relation(traces, tally)
-    d = traces.log_ratio
-    tally.peak("log_ratio", float(d.max()))
-    tally.peak("-log_ratio", float(-d.min()))
-    tally.peak("k2", float(columns["max_k2"].max()))
-    low = traces.rollout < _IMPOSSIBLE_SAMPLE
-    tally.count("unlikely", int(low.sum()), _place(traces, low))
-    tally.count("positive", int(((traces.rollout > 1e-6) | (traces.train > 1e-6)).sum()))
+    _observe_zeros(traces, total, tally)
+    _observe_equal(traces, seen["tail"], total, tally)
+    _observe_precision(traces, total, tally)
+    for what in ("x", "d", "xx", "dd", "xd"):  # for the regression of d = log theta - log roll on x = log roll
+        tally.count(f"relation: {what}", total[what])
+    low, high = float(found.responses["lowest"].min()), float(found.responses["highest"].max())
+    tally.peak("log_ratio", high)
+    tally.peak("-log_ratio", -low)
+    tally.peak("k2", float(max(k2(low), k2(high))))
+    if total["unlikely"]:
+        tally.count("unlikely", total["unlikely"], _place(traces, traces.rollout < IMPOSSIBLE_SAMPLE))
+    tally.count("positive", total["positive"])
 
 
 def _place(traces: TraceSet, seen: BoolArray) -> str:
-    """The first place where it was seen, or nothing."""
-    if not seen.any():
-        return ""
+    """The first place where it was seen."""
     where, position = traces.locate(int(np.argmax(seen)))
     return f"{where}, position {position}"
 
 
-def _observe_shift(traces: TraceSet, tally: Tally) -> None:
+def _observe_shift(traces: TraceSet, seen: npt.NDArray[Any], total: Mapping[str, float], tally: Tally) -> None:
     """Refuse responses that are off by one: there, theta's value at t is roll's at t + 1 (or t - 1), and so before.
 
     Looked at: tokens with |d| > 0.01 and neighbours on both sides. A token speaks for a shift if both values
     that would then be of one token agree, to a fifth of |d|. A response is refused if all of at least three
     agree to a thousandth, or at least five and four in five of them agree; a log if half of at least 20 do.
     """
-    roll, theta, first = traces.rollout, traces.train, traces.starts[:-1]
-    gap = np.abs(traces.log_ratio)
-    telling = gap > _SHIFT_GAP
-    telling[first] = telling[traces.starts[1:] - 1] = False
-    count = np.add.reduceat(telling, first, dtype=np.int64)
+    count = seen["telling"]
     tally.count("shift: tokens", int(count.sum()))
-    tally.count("shift: |d|", float(gap[telling].sum()))
-    for name, ahead, behind in (("earlier", theta, roll), ("later", roll, theta)):
-        apart = np.abs(ahead[:-1] - behind[1:])  # of the values that a shift by one would pair
-        after = np.full(gap.size, math.inf)
-        np.maximum(apart[:-1], apart[1:], out=after[1:-1])
-        near = np.add.reduceat(telling & (after < 0.2 * gap), first, dtype=np.int64)
-        same = np.add.reduceat(telling & (after < 1e-3 * gap), first, dtype=np.int64)
+    tally.count("shift: |d|", total["gap"])
+    for name in ("earlier", "later"):
+        near, same = seen[f"near_{name}"], seen[f"same_{name}"]
         shifted = ((count >= 3) & (same == count)) | ((near >= 5) & (near >= 0.8 * count))
         if shifted.any():
-            k = int(np.argmax(shifted))
-            chosen = traces.starts[k] + np.flatnonzero(telling[traces.starts[k] : traces.starts[k + 1]])
-            raise _shift(traces.where[k], name, float(gap[chosen].mean()), float(after[chosen].mean()))
+            alone = traces.select(np.arange(len(traces)) == np.argmax(shifted))
+            its = signs(alone.rollout, alone.train, alone.starts, compiled=False)
+            before, after = (float(its.totals[w][0] / its.responses["telling"][0]) for w in ("gap", f"after_{name}"))
+            raise _shift(alone.where[0], name, before, after)
         tally.count(f"shift: {name}", int(near.sum()))
-        tally.count(f"shift: |d| {name}", float(after[telling].sum()))
+        tally.count(f"shift: |d| {name}", total[f"after_{name}"])
 
 
 def _refuse_shifted_log(tally: Tally) -> None:
@@ -157,36 +149,33 @@ def least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
     }
 
 
-def _observe_zeros(traces: TraceSet, tally: Tally) -> None:
+def _observe_zeros(traces: TraceSet, total: Mapping[str, float], tally: Tally) -> None:
     """Log-probs of exactly 0 in one policy where the other's are not near 0."""
     for name, values, other in (("rollout", traces.rollout, traces.train), ("train", traces.train, traces.rollout)):
-        fill = np.flatnonzero((values == 0.0) & (other < _TRUE_ZERO))
-        if fill.size:
+        if total[f"{name}_zeros"]:
+            fill = np.flatnonzero((values == 0.0) & (other < TRUE_ZERO))
             where, _ = traces.locate(int(fill[0]))
             places = [traces.locate(int(k)) for k in fill[:20]]
             first = ", ".join(str(position) for w, position in places if w == where)
             tally.count(f"{name} zeros", fill.size, f"{where}, positions {first}")
 
 
-def _observe_equal(traces: TraceSet, tally: Tally) -> None:
+def _observe_equal(traces: TraceSet, tail: IntArray, total: Mapping[str, float], tally: Tally) -> None:
     """Responses that end in many tokens, or consist of tokens, where both log-probs are bitwise equal."""
-    equal = traces.log_ratio == 0.0
-    tally.count("unequal", int(equal.size - equal.sum()))
-    last = np.maximum.reduceat(np.where(equal, -1, np.arange(equal.size)), traces.starts[:-1])
-    tail = traces.starts[1:] - 1 - np.maximum(last, traces.starts[:-1] - 1)
+    tally.count("unequal", total["unequal"])
     padded = (tail >= _PADDING_TAIL) | (tail == traces.lengths)
     tally.count("equal tail tokens", int(tail[padded].sum()))
     tally.count("equal tails", int(padded.sum()), traces.where[int(np.argmax(padded))])
 
 
-def _observe_precision(traces: TraceSet, tally: Tally) -> None:
+def _observe_precision(traces: TraceSet, total: Mapping[str, float], tally: Tally) -> None:
     """Whether all log-probs are numbers of half precision (a sample says mostly that they are not)."""
     for name, values in (("rollout", traces.rollout), ("train", traces.train)):
-        tally.count(f"{name} numbers", int(np.count_nonzero(values)))
+        tally.count(f"{name} numbers", total[f"{name}_numbers"])
         for dtype, is_number in _PRECISIONS.items():
-            few = is_number(values[:_SAMPLE]).all()
-            if not few or tally[f"{name} not {dtype}"] or not is_number(values).all():
-                tally.count(f"{name} not {dtype}", 1)
+            seen = f"{name} not {dtype}"
+            if tally[seen] or not is_number(values[:_SAMPLE]).all() or not is_number(values).all():
+                tally.count(seen, 1)
 
 
 def _is_bfloat16(values: FloatArray) -> BoolArray:
@@ -205,17 +194,6 @@ _PRECISIONS: dict[str, Callable[[FloatArray], BoolArray]] = {
     "bfloat16": _is_bfloat16,
     "float16": _is_float16,
 }
-
-
-def _observe_relation(traces: TraceSet, tally: Tally) -> None:
-    """Sums for the regression of d = log theta - log roll on log roll."""
-
-    def dot(a: FloatArray, b: FloatArray) -> FloatArray:
-        return np.asarray(np.einsum("i,i", a, b))  # of one thread, so that it repeats to the last bit
-
-    d, x = traces.log_ratio, traces.rollout
-    for what, value in (("x", x.sum()), ("d", d.sum()), ("xx", dot(x, x)), ("dd", dot(d, d)), ("xd", dot(x, d))):
-        tally.count(f"relation: {what}", float(value))
 
 
 # --- saying ------------------------------------------------------------------------------------------------
@@ -269,7 +247,7 @@ def _unlikely_samples(m: Moments) -> str:
     if not n:
         return ""
     return (
-        f"{n} sampled tokens have rollout log-probs below {_IMPOSSIBLE_SAMPLE:g}, which are not sampled: "
+        f"{n} sampled tokens have rollout log-probs below {IMPOSSIBLE_SAMPLE:g}, which are not sampled: "
         f"fillers? (first: {m.tally.places['unlikely']})"
     )
 

@@ -23,6 +23,7 @@ from bounds.evidence.columns import Block, Columns
 from bounds.evidence.diagnosis import observe
 from bounds.evidence.response import Reading, TraceError
 from bounds.evidence.tally import Tally
+from bounds.evidence.token_sums import WORTH_COMPILING, Errors, errors
 from bounds.evidence.traces import TraceSet
 from bounds.evidence.whole_file import whole_file
 from bounds.results import Assumption, Standing
@@ -32,19 +33,7 @@ _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 _KEY = b"trm_bounds.moments"
 
 
-class TokenStatistics:
-    """What is needed of each policy token [tokens], computed once: d, k3, rho - 1, (1 - rho)^+."""
-
-    def __init__(self, traces: TraceSet) -> None:
-        self.traces = traces
-        self.log_ratio = traces.log_ratio
-        self.k3 = k3(self.log_ratio)
-        with np.errstate(over="ignore"):
-            self.gain = np.expm1(self.log_ratio)
-        self.deficit = np.maximum(-self.gain, 0.0)
-
-
-def response_columns(t: TokenStatistics, statistics: Iterable[str] = ()) -> dict[str, FloatArray]:
+def response_columns(traces: TraceSet, errors: Errors, statistics: Iterable[str] = ()) -> dict[str, FloatArray]:
     """One row of statistics for each response, arrays [N] by name; sums run over its policy tokens.
 
     Write d = log theta - log roll of a token, rho = exp(d), P = exp(sum d), S = sum (rho - 1). P is carried as
@@ -66,35 +55,35 @@ def response_columns(t: TokenStatistics, statistics: Iterable[str] = ()) -> dict
     seq_max_k2, ...       what masks look at, as asked for by ``statistics``
     ====================  =====================================================================
     """
-    traces, d = t.traces, t.log_ratio
+    sums = {name: np.ascontiguousarray(errors.responses[name]) for name in errors.responses.dtype.names or ()}
     starts = traces.starts[:-1]
 
     def total(values: FloatArray) -> FloatArray:
         return np.asarray(np.add.reduceat(values, starts))
 
-    phi = total(t.k3)
     with np.errstate(over="ignore"):
-        score = total(t.gain)
-        log_product = total(d)
-        product = np.exp(log_product)
+        product = np.exp(sums["d"])
     columns = {
         "length": traces.lengths.astype(np.float64),
-        "log_product": log_product,
-        "score": score,
-        "phi": phi,
-        "ratio_sum": traces.lengths + score,
-        "deficit": total(t.deficit),
-        "max_k2": np.asarray(np.maximum.reduceat(k2(d), starts)),
-        "worst_error": _worst_error(phi, log_product, d, traces.starts),
-        "kept_mass": np.minimum(np.minimum(product, 1.0 + score), _TRUNCATE),
+        "log_product": sums["d"],
+        "score": sums["gain"],
+        "phi": sums["k3"],
+        "ratio_sum": traces.lengths + sums["gain"],
+        "deficit": sums["deficit"],
+        "max_k2": np.maximum(k2(sums["lowest"]), k2(sums["highest"])),
+        "worst_error": _worst_error(sums["k3"], sums["d"], traces),
+        "kept_mass": np.minimum(np.minimum(product, 1.0 + sums["gain"]), _TRUNCATE),
         **{name: total(values) for name, values in traces.exact.items()},
     }
     if traces.old is not None:
         columns["engine"] = total(traces.rollout - traces.old)
     if traces.reward is not None:
         columns["reward"] = traces.reward
-    tokens = Tokens(d, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
-    return columns | {name: pooled(name, tokens) for name in statistics}
+    names = tuple(statistics)
+    if not names:
+        return columns
+    tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
+    return columns | {name: pooled(name, tokens) for name in names}
 
 
 def shortfall(log_ratio: FloatArray) -> FloatArray:
@@ -102,7 +91,7 @@ def shortfall(log_ratio: FloatArray) -> FloatArray:
     return -np.expm1(np.minimum(log_ratio, 0.0))
 
 
-def _worst_error(phi: FloatArray, log_product: FloatArray, d: FloatArray, starts: IntArray) -> FloatArray:
+def _worst_error(phi: FloatArray, log_product: FloatArray, traces: TraceSet) -> FloatArray:
     """W^- = (1 + S - P)^+ = (Phi - k3(P))^+: so it does not cancel, and is 0 for one token.
 
     Where both have overflowed, log(1 + S) <= log P decides, else it is inf, which is never below the truth.
@@ -111,8 +100,9 @@ def _worst_error(phi: FloatArray, log_product: FloatArray, d: FloatArray, starts
     both = np.isinf(phi) & np.isinf(whole)
     gap = np.maximum(np.where(both, 0.0, phi) - np.where(both, 0.0, whole), 0.0)
     for i in np.flatnonzero(both):
-        log_sum = float(np.logaddexp.reduce(d[starts[i] : starts[i + 1]]))  # of sum rho >= 1 + S
-        single = np.count_nonzero(d[starts[i] : starts[i + 1]]) == 1  # then 1 + S = P
+        d = traces.log_ratio[traces.starts[i] : traces.starts[i + 1]]
+        log_sum = float(np.logaddexp.reduce(d))  # of sum rho >= 1 + S
+        single = np.count_nonzero(d) == 1  # then 1 + S = P
         gap[i] = 0.0 if single or log_sum <= log_product[i] else np.inf
     return np.asarray(gap)
 
@@ -150,6 +140,7 @@ class Moments:
         self.reading = Reading()
         self._horizon = horizon
         self._rows = Columns()
+        self._seen = 0  # tokens
         self._names: dict[str, list[str]] = {}  # of labels; a column holds their numbers
         self._positions: dict[str, FloatArray] = {}
         self._cached: dict[str, Any] = {}
@@ -180,9 +171,11 @@ class Moments:
         TraceError
             If the log is refused, or this part logs other fields than those before.
         """
-        tokens = TokenStatistics(traces)
-        columns: dict[str, npt.NDArray[Any]] = dict(response_columns(tokens, self.statistics))
-        observe(traces, columns, self.tally, suprema=self.suprema or bool(traces.exact))
+        compiled = self._seen > WORTH_COMPILING
+        self._seen += traces.rollout.size
+        found = errors(traces.rollout, traces.train, traces.starts, np.ones(len(traces)), compiled=compiled)
+        columns: dict[str, npt.NDArray[Any]] = dict(response_columns(traces, found, self.statistics))
+        observe(traces, found, self.tally, suprema=self.suprema or bool(traces.exact), compiled=compiled)
         self.tally.add(traces.tally)
         keys = np.array([prompt_number(key) for key in traces.prompt_ids], dtype=np.uint64)
         columns["prompt"] = keys[traces.prompt]
@@ -192,7 +185,7 @@ class Moments:
             raise TraceError(f"{traces.where[0]}: read with other options than the parts before")
         self._append(columns, traces.where[0])
         self.reading = traces.reading
-        for name, sums in _position_sums(tokens, np.ones(len(traces))).items():
+        for name, sums in _position_sums(traces, found, np.ones(len(traces))).items():
             self._positions[name] = _added(self._positions.get(name, np.zeros(0)), sums)
 
     def merge(self, other: Moments) -> None:
@@ -396,19 +389,24 @@ def _from_bytes(data: bytes) -> Moments:
 def weighed_positions(parts: Iterable[TraceSet], sizes: Mapping[int, int]) -> dict[str, FloatArray]:
     """Sums over responses at each position, each weighed by 1 / (responses of its prompt)."""
     weighed: dict[str, FloatArray] = {}
+    seen = 0
     for traces in parts:
         size = np.array([sizes[prompt_number(name)] for name in traces.prompt_ids], dtype=np.float64)
-        for name, sums in _position_sums(TokenStatistics(traces), 1.0 / size[traces.prompt]).items():
+        weights = 1.0 / size[traces.prompt]
+        found = errors(traces.rollout, traces.train, traces.starts, weights, compiled=seen > WORTH_COMPILING)
+        seen += traces.rollout.size
+        for name, sums in _position_sums(traces, found, weights).items():
             weighed[name] = _added(weighed.get(name, np.zeros(0)), sums)
     return weighed
 
 
-def _position_sums(t: TokenStatistics, weights: FloatArray) -> dict[str, FloatArray]:
-    """Weighted sums over responses at each position."""
-    order = t.traces.order
-    values = {"k3": t.k3, "deficit": t.deficit, **t.traces.exact}
-    token_weights = np.repeat(weights, t.traces.lengths)
-    return {name: np.asarray(np.bincount(order, weights=token_weights * v)) for name, v in values.items()}
+def _position_sums(traces: TraceSet, found: Errors, weights: FloatArray) -> dict[str, FloatArray]:
+    """Weighed sums over responses at each position."""
+    sums = {"k3": found.k3, "deficit": found.deficit}
+    if traces.exact:
+        order, token_weights = traces.order, np.repeat(weights, traces.lengths)
+        sums |= {n: np.asarray(np.bincount(order, weights=token_weights * v)) for n, v in traces.exact.items()}
+    return sums
 
 
 def _added(a: FloatArray, b: FloatArray) -> FloatArray:

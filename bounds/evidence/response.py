@@ -45,6 +45,8 @@ RECORD_FIELDS = (
 )
 #: Fields that name a part of the run.
 LABELS = ("step", "weight_version", "environment")
+#: Prompt ids by which pandas says nothing.
+NAMELESS = frozenset({"", "nan", "NaT", "<NA>"})
 
 
 class TraceError(ValueError):
@@ -163,7 +165,7 @@ def _floats(values: object, name: str, where: str) -> FloatArray:
         numeric = given.dtype.kind in "biuf" or (
             given.dtype == object and not any(isinstance(v, str | bytes) for v in given.flat)
         )
-        result = given.astype(np.float64) if numeric or given.size == 0 else None
+        result = given.astype(np.float64, copy=False) if numeric or given.size == 0 else None
     except Exception as error:  # whatever a list, a tensor or another library's array raises
         raise TraceError(f"{where}: {name} must be a list of numbers ({error})") from None
     if result is None:
@@ -181,7 +183,7 @@ def _mask(values: object, size: int, where: str) -> BoolArray:
     mask = _floats(values, "mask", where)
     if mask.size != size:
         raise TraceError(f"{where}: mask has {mask.size} entries, rollout_logprobs has {size}")
-    wrong = ~np.isin(mask, (0.0, 1.0))
+    wrong = (mask != 0.0) & (mask != 1.0)
     if wrong.any():
         k = int(np.argmax(wrong))
         raise TraceError(f"{where}: mask[{k}] must be 0 or 1, got {mask[k]}")
@@ -193,16 +195,16 @@ def _check_logprobs(columns: Mapping[str, FloatArray], position: IntArray, where
     tolerance = POSITIVE_TOLERANCE[reading.logprob_dtype]
     for name in ("rollout_logprobs", "train_logprobs", "old_logprobs"):
         values = columns.get(name, np.zeros(0))
+        if not values.size or (values.min() > SENTINEL and values.max() <= tolerance):  # false for NaN
+            continue
         missing = ~np.isfinite(values) | (values <= SENTINEL)
         if missing.any():
             return _missing(name, values, missing, position, where, reading)
-        positive = values > tolerance
-        if positive.any():
-            k = int(np.argmax(positive))
-            raise TraceError(
-                f"{where}: {name}[{position[k]}] must be a log-probability (at most 0), got {values[k]:g}; "
-                f"{reading.logprob_dtype} explains up to {tolerance:g} (logprob_dtype, --logprob-dtype)"
-            )
+        k = int(np.argmax(values > tolerance))
+        raise TraceError(
+            f"{where}: {name}[{position[k]}] must be a log-probability (at most 0), got {values[k]:g}; "
+            f"{reading.logprob_dtype} explains up to {tolerance:g} (logprob_dtype, --logprob-dtype)"
+        )
     return ""
 
 
@@ -265,7 +267,7 @@ def _reward(value: object, where: str, reading: Reading) -> float | None:
 def _prompt_key(record: Mapping[str, Any]) -> str | None:
     """What groups responses: the id as text (3 and 3.0 are one), else the prompt's tokens, else nothing."""
     value = record.get("prompt_id")
-    if value is not None and str(value) not in ("", "nan", "NaT", "<NA>"):  # pandas' ways to say nothing
+    if value is not None and str(value) not in NAMELESS:
         return _tokens_key(value) if np.ndim(value) else plain_text(value)
     tokens = record.get("prompt_tokens")
     return None if tokens is None else _tokens_key(tokens)

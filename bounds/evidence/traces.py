@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
 from bounds.evidence.block import Block
-from bounds.evidence.response import LABELS, RECORD_FIELDS, Reading, Response, TraceError, plain_text
+from bounds.evidence.response import LABELS, NAMELESS, RECORD_FIELDS, Reading, Response, TraceError, plain_text
 from bounds.evidence.tally import Tally
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ class TraceSet:
     rollout: FloatArray
     train: FloatArray
     starts: IntArray
-    position: IntArray
     prompt: IntArray
     prompt_ids: tuple[str, ...]
     horizon: int
@@ -40,7 +39,8 @@ class TraceSet:
     exact: Mapping[str, FloatArray] = field(default_factory=dict)  # kl, tv, chi2 [tokens], where logged
     old: FloatArray | None = None
     reading: Reading = field(default_factory=Reading)
-    where: tuple[str, ...] = ()
+    where: Sequence[str] = ()
+    kept: IntArray | None = None  # position of each policy token in its record, unless all tokens of all records are
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # step, ... of each response, where logged
     tokens: npt.NDArray[Any] | None = None  # ids or texts [tokens]
     tally: Tally = field(default_factory=Tally)  # what was left out, and what was not said
@@ -73,12 +73,17 @@ class TraceSet:
     def locate(self, token: int) -> tuple[str, int]:
         """Where a token stands in the log: its record, and its position there."""
         response = int(np.searchsorted(self.starts, token, side="right")) - 1
-        return self.where[response], int(self.position[token])
+        return self.where[response], int(token - self.starts[response] if self.kept is None else self.kept[token])
 
     @property
     def order(self) -> IntArray:
         """0-based number of each policy token within its response [tokens]."""
         return np.arange(self.rollout.size) - np.repeat(self.starts[:-1], self.lengths)
+
+    @property
+    def position(self) -> IntArray:
+        """Position of each policy token in its record [tokens]."""
+        return self.order if self.kept is None else self.kept
 
     @classmethod
     def from_records(
@@ -231,7 +236,7 @@ class TraceSet:
             old=columns.pop("old_logprobs", None),
             exact=columns,
             starts=np.concatenate([[0], np.cumsum(sizes)]),
-            position=np.concatenate([r.position for r in used]),
+            kept=np.concatenate([r.position for r in used]),
             prompt=np.array([numbers[key] for key in keys]),
             prompt_ids=tuple(numbers),
             horizon=cap,
@@ -248,7 +253,8 @@ class TraceSet:
     def from_block(cls, block: Block, *, horizon: int | None, reading: Reading) -> Self | None:
         """All records of a block at once; None if any of them must be looked at by itself."""
         reward = block.column("reward")
-        lacking = [name for name in ("prompt_id", *LABELS) if (c := block.column(name)) is not None and None in c]
+        named = {name: c for name in ("prompt_id", *LABELS) if (c := block.column(name)) is not None}
+        lacking = [name for name, column in named.items() if None in column]
         if not block.unremarkable(reading) or lacking or block.column("prompt_tokens") is not None:
             return None
         rewards = None if reward is None or None in reward else np.array(reward, dtype=np.float64)
@@ -257,12 +263,11 @@ class TraceSet:
             return None
         lengths = np.diff(block.starts)
         cap = int(lengths.max()) if horizon is None else horizon
-        prompts = block.column("prompt_id")
-        if lengths.max() > cap or prompts is None or "" in prompts:
+        labels = {name: _texts(column) for name, column in named.items()}
+        keys = labels.pop("prompt_id", ())
+        if lengths.max() > cap or not keys or not NAMELESS.isdisjoint(keys):
             return None
-        keys = [plain_text(p) for p in prompts]
         numbers = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-        labels = {name: tuple(map(plain_text, c)) for name in LABELS if (c := block.column(name)) is not None}
         tally = Tally({"responses": len(block)})
         tally.name("weight_version", labels.get("weight_version", ()))
         tokens = dict(block.tokens)
@@ -272,13 +277,12 @@ class TraceSet:
             old=tokens.pop("old_logprobs", None),
             exact=tokens,
             starts=block.starts,
-            position=np.arange(int(block.starts[-1])) - np.repeat(block.starts[:-1], lengths),
             prompt=np.array([numbers[key] for key in keys]),
             prompt_ids=tuple(numbers),
             horizon=cap,
             reward=rewards,
             reading=reading,
-            where=tuple(map(block.place, range(len(block)))),
+            where=block.places,
             labels=labels,
             tally=tally,
             horizon_guessed=horizon is None,
@@ -288,7 +292,7 @@ class TraceSet:
         """Some of the responses, ``keep`` [N] (at least one)."""
         tokens = np.repeat(keep, self.lengths)
         codes, prompt = np.unique(self.prompt[keep], return_inverse=True)
-        chosen = np.flatnonzero(keep)
+        chosen = np.flatnonzero(keep).tolist()
         return replace(
             self,
             rollout=self.rollout[tokens],
@@ -297,7 +301,7 @@ class TraceSet:
             tokens=None if self.tokens is None else self.tokens[tokens],
             exact={name: values[tokens] for name, values in self.exact.items()},
             starts=np.concatenate([[0], np.cumsum(self.lengths[keep])]),
-            position=self.position[tokens],
+            kept=None if self.kept is None else self.kept[tokens],
             prompt=prompt,
             prompt_ids=tuple(self.prompt_ids[k] for k in codes),
             reward=None if self.reward is None else self.reward[keep],
@@ -382,6 +386,12 @@ def _tally_used(tally: Tally, used: Sequence[Response]) -> None:
     tally.count("masked", sum(r.masked for r in used))
     tally.count("ungrouped", sum(r.prompt is None for r in used))
     tally.name("weight_version", (r.labels["weight_version"] for r in used if "weight_version" in r.labels))
+
+
+def _texts(values: Sequence[Any]) -> tuple[str, ...]:
+    """Names as text; few of them are different."""
+    known = {value: plain_text(value) for value in set(values)}
+    return tuple(known[value] for value in values)
 
 
 def _own_prompt(r: Response) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bounds.evidence.block import Block
 from bounds.evidence.readers.format import Format, Head, Records, Wanted
-from bounds.evidence.readers.source import decode, documents, field_names, floats, look
+from bounds.evidence.readers.source import ahead, decode, documents, field_names, floats, look
 from bounds.evidence.response import RECORD_FIELDS, TraceError
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ _FIELDS = (*RECORD_FIELDS, "row_id")
 _ARRAYS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2")
 _PER_TOKEN = ("rollout_logprobs", "train_logprobs", "old_logprobs", "kl", "tv", "chi2")
 _REQUIRED = {"rollout_logprobs", "train_logprobs"}
-_BATCH_BYTES = 2**22
+_BATCH_BYTES = 2**21
 
 
 def _blocks(path: Path) -> Iterator[Block | Records]:
     if look(path).container == "parquet":
-        return _parquet_blocks(path)
+        return ahead(_parquet_blocks(path))
     return iter([_json_records(path)])
 
 
@@ -158,11 +158,11 @@ def _parquet_blocks(path: Path) -> Iterator[Block | Records]:
     if len(set(present)) < len(present):
         raise TraceError(f"{path}: a column stands in it twice ({', '.join(present)})")
     others = dict.fromkeys((n for n in present if n not in _FIELDS), ...)
+    plain = not any(n.endswith("mask") or n == "rewards" for n in present)
     row = 0
     try:
         for batch in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
-            block = None if any(n.endswith("mask") or n == "rewards" for n in present) else _block(path, row, batch)
-            yield block or _rows(path, row, batch, others)
+            yield (_block(path, row, batch) if plain else None) or _rows(path, row, batch, others)
             row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: damaged after row {row}: {error}") from None
@@ -184,18 +184,21 @@ def _block(path: Path, row: int, batch: Any) -> Block | None:
         return None
     if any(not isinstance(c, pa.ListArray | pa.LargeListArray) or c.null_count for c in lists.values()):
         return None
+    if any(pa.types.is_nested(batch.column(n).type) for n in names if n not in lists):
+        return None
     starts = [c.offsets.to_numpy() for c in lists.values()]
     counts = [np.diff(s) for s in starts]
     if any(not np.array_equal(counts[0], other) for other in counts[1:]):
         return None
-    flat = {}
+    flat, ends = {}, {}
     for (name, column), start in zip(lists.items(), starts, strict=True):
         values = column.values[int(start[0]) : int(start[-1])].to_numpy(zero_copy_only=False)
         if values.dtype.kind not in "fiu":
             return None
         flat[name] = values.astype(np.float64)
+        ends[name] = (float(values.min()), float(values.max())) if values.size else (np.nan, np.nan)
     rest = {n: batch.column(n).to_pylist() for n in names if n not in lists}
-    return Block(str(path), row, np.concatenate([[0], np.cumsum(counts[0], dtype=np.int64)]), flat, rest)
+    return Block(str(path), row, np.concatenate([[0], np.cumsum(counts[0], dtype=np.int64)]), flat, ends, rest)
 
 
 def _batch_rows(metadata: Any) -> int:

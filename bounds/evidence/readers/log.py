@@ -107,15 +107,16 @@ class Log:
         self, file: LogFile, parts: Iterator[Block | Records], repeats: Repeats, steps: _Steps
     ) -> Iterator[Block | Records]:
         repeats.begin()
+        step = file.step
         for part in parts:
             if not isinstance(part, Block) or (np.diff(part.starts) == 0).any():
                 rows = part.records() if isinstance(part, Block) else part
                 yield _no_halves(_seen(rows, file, repeats, steps))
                 continue
-            said = part.column("step") or [file.step] * len(part)
-            known = [file.step if step is None else step for step in said]
-            for step in set(known):
-                steps.see(step)
+            said = part.column("step") or [None] * len(part)
+            known = [step if its is None else its for its in said]
+            for its in set(known):
+                steps.see(its)
             repeats.see_block(part)
             yield replace(part, rows={**part.rows, "step": known})
         repeats.end(file.path)
@@ -126,9 +127,10 @@ class Log:
 
 
 def _seen(rows: Records, file: LogFile, repeats: Repeats, steps: _Steps) -> Records:
+    step = file.step
     for where, record in rows:
         if record.get("step") is None:
-            record = {**record, "step": file.step}
+            record = {**record, "step": step}
         steps.see(record["step"])
         repeats.see(where, record)
         yield where, record

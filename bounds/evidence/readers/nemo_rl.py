@@ -5,6 +5,7 @@ Lines can be 30 MB, most of it ``content``, which is skipped and not built.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,10 @@ def _learned_from(sample_mask: _Scalar, where: str) -> bool:
 def _scalar(value: _Scalar, name: str, where: str) -> float | None:
     if value is None:
         return None
-    values = numbers(value if isinstance(value, list) else [value], name, where)
-    if values.shape != (1,) or np.isnan(values[0]):
+    number = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if not isinstance(number, float | int) or math.isnan(number):
         raise TraceError(f"{where}: {name} must be one number, got {value!r:.60}")
-    return float(values[0])
+    return float(number)
 
 
 NEMO_RL = Format(

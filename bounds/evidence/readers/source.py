@@ -9,6 +9,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -112,6 +113,15 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
             return cast(T, msgspec.convert(json.loads(text), decoder.type))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise TraceError(f"{where}: {error}") from None
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, none of them None; while one is used, a thread reads the next."""
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = reader.submit(next, items, None)
+            yield item
 
 
 def field_names(text: bytes) -> tuple[str, ...]:
