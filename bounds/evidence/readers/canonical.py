@@ -23,6 +23,7 @@ _ARRAYS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "
 _PER_TOKEN = ("rollout_logprobs", "train_logprobs", "old_logprobs", "kl", "tv", "chi2")
 _REQUIRED = {"rollout_logprobs", "train_logprobs"}
 _BATCH_BYTES = 2**21
+_PAGE_BYTES = 2**16
 
 
 def _blocks(path: Path) -> Iterator[Block | Records]:
@@ -138,7 +139,8 @@ def _open_parquet(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path)
+        # Its own buffering ahead would hold all that was read, to the end of the file; this reads page by page.
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=_PAGE_BYTES)
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
 
