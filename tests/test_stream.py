@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tracemalloc
 
 import numpy as np
@@ -198,6 +199,22 @@ def test_a_copy_under_another_name_is_refused(tmp_path, rows):
         write_jsonl(tmp_path / name, rows)
     with pytest.raises(bounds.TraceError, match=r"b.jsonl: the same, byte for byte, as .*a.jsonl"):
         stream(tmp_path, horizon=T)
+
+
+@pytest.mark.parametrize(
+    "name", [lambda i: [i, 7], lambda i: math.nan if i == 3 else float(i)], ids=["tokens", "NaN among numbers"]
+)
+def test_prompt_ids_mean_the_same_in_blocks_and_in_rows(tmp_path, rows, name):
+    for row in rows:
+        row["prompt_id"] = name(int(row["prompt_id"][1:]))
+    table = pa.Table.from_pylist(rows)
+    assert not table.column("prompt_id").null_count
+    pq.write_table(table, tmp_path / "blocks.parquet")
+    masks = pa.array([[1] * len(r["rollout_logprobs"]) for r in rows])
+    pq.write_table(table.append_column("mask", masks), tmp_path / "rows.parquet")
+    blocks, one_by_one = (stream(tmp_path / f"{n}.parquet", horizon=T).moments() for n in ("blocks", "rows"))
+    assert blocks.prompts == one_by_one.prompts
+    assert np.array_equal(blocks.prompt, one_by_one.prompt)
 
 
 def plain_log(folder, responses, tokens=200):

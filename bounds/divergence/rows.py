@@ -35,7 +35,7 @@ def k3(log_ratio: npt.ArrayLike) -> FloatArray:
     """
     d = np.asarray(log_ratio, dtype=np.float64)
     far = ~(np.abs(d) < SERIES_RADIUS)
-    result = np.asarray(k3_series(np.where(far, 0.0, d)))
+    result = np.asarray(k3_series(np.clip(d, -SERIES_RADIUS, SERIES_RADIUS)))
     if far.any():
         with np.errstate(over="ignore", invalid="ignore"):
             result[far] = np.where(d[far] == np.inf, np.inf, np.expm1(d[far]) - d[far])
