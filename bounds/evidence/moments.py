@@ -33,7 +33,7 @@ _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 _KEY = b"trm_bounds.moments"
 
 
-def response_columns(traces: TraceSet, errors: Errors, statistics: Iterable[str] = ()) -> dict[str, FloatArray]:
+def response_columns(traces: TraceSet, found: Errors, statistics: Iterable[str] = ()) -> dict[str, FloatArray]:
     """One row of statistics for each response, arrays [N] by name; sums run over its policy tokens.
 
     Write d = log theta - log roll of a token, rho = exp(d), P = exp(sum d), S = sum (rho - 1). P is carried as
@@ -55,7 +55,7 @@ def response_columns(traces: TraceSet, errors: Errors, statistics: Iterable[str]
     seq_max_k2, ...       what masks look at, as asked for by ``statistics``
     ====================  =====================================================================
     """
-    sums = {name: np.ascontiguousarray(errors.responses[name]) for name in errors.responses.dtype.names or ()}
+    sums = {name: np.ascontiguousarray(found.responses[name]) for name in found.responses.dtype.names or ()}
     starts = traces.starts[:-1]
 
     def total(values: FloatArray) -> FloatArray:
