@@ -48,7 +48,6 @@ class World:
             rollout=np.concatenate(rollout).ravel(),
             train=np.concatenate(train).ravel(),
             starts=np.arange(0, n * T + 1, T),
-            position=np.tile(np.arange(T), n),
             prompt=np.repeat(np.arange(prompts), group),
             prompt_ids=tuple(map(str, range(prompts))),
             horizon=T,
