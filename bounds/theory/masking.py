@@ -134,8 +134,14 @@ class Criterion:
 
     def holds(self, statistic: FloatArray) -> BoolArray:
         """Whether it holds, for each value of its statistic (of its logarithm, for a ratio)."""
+        low, high = self.limits
+        return np.asarray((statistic <= high) & (statistic >= low))
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What its statistic (the logarithm of it, for a ratio) must lie between; an absent end is infinite."""
         low, high = (threshold(self._token, end) for end in (self.low, self.high))
-        return np.asarray((statistic <= high) & (statistic >= low) if self._has_low else statistic <= high)
+        return low if self._has_low else -math.inf, high
 
     def reach(self, statistic: FloatArray) -> FloatArray:
         """How far each value is from agreement: the threshold (of both ends) at which it would just hold."""

@@ -1,0 +1,134 @@
+"""``python -m lab COMMAND``: pretrain, calibrate, train, compare, tiny."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from lab import compare as comparison
+from lab import figures
+from lab.methods import METHODS
+from lab.task import Task
+from lab.tiny import TinyRun, run_steps
+from lab.train import Pretraining, Run, Trainer, new_model, pretrain, score, train
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; results on stdout, progress on stderr."""
+    arguments = _parser().parse_args(argv)
+    torch.set_num_threads(arguments.threads)
+    try:
+        arguments.run(arguments)
+    except (ValueError, OSError) as error:
+        print(f"lab: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("lab: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _pretrain(arguments: argparse.Namespace) -> None:
+    task, how = Task(), Pretraining(**_given(arguments, Pretraining))
+    torch.manual_seed(how.seed)
+    model = new_model(task)
+    if arguments.start is not None:
+        model.load_state_dict(comparison.load_base(arguments.start))
+    pretrain(task, how, model, _progress)
+    comparison.save_base(model.state_dict(), arguments.out)
+    print(f"{arguments.out}: solves {score(model, task, 256):.1%} of 256 held-out problems")
+
+
+def _calibrate(arguments: argparse.Namespace) -> None:
+    run = comparison.PRESETS["full"].run
+    thresholds = comparison.calibrate(comparison.shipped(arguments.base), run, _progress)
+    comparison.THRESHOLDS.write_text(json.dumps(thresholds, indent=2) + "\n")
+    print(json.dumps(thresholds))
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    run = Run(**_given(arguments, Run))
+    trainer = Trainer(run, comparison.shipped(arguments.base))
+    rows = train(trainer, arguments.folder / f"{run.method}-{run.seed}", _progress)
+    print(f"score {rows[-1]['score']:.3f} after {run.steps} steps")
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    preset = comparison.PRESETS[arguments.preset]
+    start = comparison.shipped(arguments.base)
+    if arguments.finished:
+        rows = comparison.finished(arguments.folder, preset)
+    else:
+        rows = comparison.compare(preset, start, arguments.folder, _progress, logs=arguments.logs)
+    rows = pd.concat([comparison.step_zero(preset, start), rows], ignore_index=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    rows.to_parquet(arguments.out / "metrics.parquet", compression="zstd")
+    table = comparison.summary(rows)
+    table.to_csv(arguments.out / "summary.csv", index=False, float_format="%.6g")
+    print(comparison.as_text(table))
+    for path in figures.write_experiment(rows, arguments.figures):
+        print(path)
+
+
+def _tiny(arguments: argparse.Namespace) -> None:
+    frame = run_steps(TinyRun(**_given(arguments, TinyRun)), _progress)
+    for name in ("improvement", "these_prompts"):
+        print(f"{name}: the truth lies in {figures.covered(frame, name).sum()} of {len(frame)} intervals")
+    for path in figures.write_tiny(frame, arguments.figures):
+        print(path)
+
+
+def _given(arguments: argparse.Namespace, kind: type[Any]) -> dict[str, Any]:
+    return {f.name: getattr(arguments, f.name) for f in fields(kind)}
+
+
+def _options(parser: argparse.ArgumentParser, kind: type[Any], **defaults: Any) -> None:
+    """One option for each field of a settings class."""
+    for f in fields(kind):
+        choices = sorted(METHODS) if f.name == "method" else None
+        default = defaults.get(f.name, f.default)
+        parser.add_argument(f"--{f.name.replace('_', '-')}", type=type(default), default=default, choices=choices)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        sub.add_argument("--base", type=Path, default=comparison.BASE, help="pretrained weights")
+        sub.add_argument("--folder", type=Path, default=Path("lab/runs"), help="where runs are kept, to be resumed")
+        sub.add_argument("--figures", type=Path, default=Path("figures"), help="where figures go")
+        return sub
+
+    sub = command("pretrain", _pretrain, "make the base policy from generated text")
+    sub.add_argument("--out", type=Path, default=comparison.BASE)
+    sub.add_argument("--start", type=Path, help="weights to go on from")
+    _options(sub, Pretraining)
+    command("calibrate", _calibrate, "fix the thresholds on the calibration seed")
+    _options(command("train", _train, "one training run"), Run, method="trm-avg", seed=0)
+    sub = command("compare", _compare, "all runs of a preset, the table and the figures")
+    sub.add_argument("--preset", choices=sorted(comparison.PRESETS), default="quick")
+    sub.add_argument("--out", type=Path, default=Path("lab/results"))
+    sub.add_argument("--logs", type=Path, default=None, help="write a log of one run of each method there")
+    sub.add_argument("--finished", action="store_true", help="run nothing: report the runs that are done")
+    _options(command("tiny", _tiny, "the enumerated problem: bounds against the truth"), TinyRun)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

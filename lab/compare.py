@@ -1,0 +1,190 @@
+"""Many runs, one table: the methods side by side, over seeds, at thresholds that a calibration seed fixed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from bounds.divergence.rows import k2, k3
+from bounds.evidence.confidence import student_t
+from bounds.surface.training import divergences_from_logits
+from bounds.theory.terms import remaining_weights
+from lab.methods import METHODS
+from lab.rollout import at, training_law
+from lab.train import Progress, Run, Start, Trainer, new_model, read_rows, score, shape_of, train
+
+HERE = Path(__file__).parent
+BASE, THRESHOLDS = HERE / "base.pt", HERE / "thresholds.json"
+#: No reported run has this seed.
+CALIBRATION_SEED = 1000
+#: A threshold is this quantile of its statistic over the responses of the first half of the calibration run (in its
+#: second half token IS falls apart); both masks together take twice their thresholds, as in the paper's experiment
+#: (0.05 and 0.001 alone, 0.1 and 0.002 together).
+QUANTILE = 0.75
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Which runs are compared."""
+
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    run: Run
+
+
+_RUN = Run(method="none", seed=0)
+#: The runs of "quick" are runs of "full": in one folder they are done once.
+PRESETS: dict[str, Preset] = {
+    "quick": Preset(("token-is", "clip", "trm-max", "trm-avg"), (0, 1), _RUN),
+    "full": Preset(tuple(METHODS), (0, 1, 2, 3, 4), _RUN),
+}
+
+
+def load_base(path: Path = BASE) -> dict[str, Tensor]:
+    """The pretrained weights, in float32 (the file holds bfloat16)."""
+    return {name: value.float() for name, value in torch.load(path, weights_only=True).items()}
+
+
+def save_base(weights: Mapping[str, Tensor], path: Path = BASE) -> None:
+    """Write weights in bfloat16, which halves the file."""
+    torch.save({name: value.to(torch.bfloat16) for name, value in weights.items()}, path)
+
+
+def shipped(base: Path = BASE) -> Start:
+    """The weights and thresholds that stand beside this file."""
+    thresholds = json.loads(THRESHOLDS.read_text()) if THRESHOLDS.exists() else {}
+    return Start(load_base(base), thresholds)
+
+
+def calibrate(start: Start, run: Run, progress: Progress = print) -> dict[str, float]:
+    """Thresholds from the first half of a run of plain token IS on the calibration seed.
+
+    ``epsilon`` and ``delta`` are the largest TV and KL there. They only shape the weights of LN-TRM: a largest
+    value seen is no supremum.
+    """
+    trainer = Trainer(replace(run, method="token-is", seed=CALIBRATION_SEED), start)
+    horizon = start.task.horizon
+    change, peaks = list[np.ndarray[Any, Any]](), {"tv": 0.0, "kl": 0.0}
+    while trainer.step < run.steps // 2:
+        drawn = trainer.rollout(np.random.default_rng([CALIBRATION_SEED, trainer.step]), run.prompts, run.group)
+        with torch.no_grad():
+            law = training_law(trainer.model, drawn)
+            exact = divergences_from_logits(drawn.log_law, law)
+        for name in peaks:
+            peaks[name] = max(peaks[name], float(getattr(exact, name)[drawn.mask].max()))
+        d = (at(law, drawn.tokens) - drawn.logprobs).double()
+        change += [row[keep].numpy() for row, keep in zip(d, drawn.mask, strict=True)]
+        progress(f"calibrate: {trainer.advance()['step']}/{run.steps // 2}")
+    weights = remaining_weights(horizon, epsilon=peaks["tv"], delta=peaks["kl"])
+    deviation = [np.abs(np.expm1(d)) for d in change]
+    statistics = {
+        "seq_max_k2": [k2(d).max() for d in change],
+        "seq_mean_k3": [k3(d).mean() for d in change],
+        "ser": [x.mean() for x in deviation],
+        "ln_trm": [(x * weights[: x.size]).sum() / weights.sum() for x in deviation],
+    }
+    chosen = {name: float(f"{np.quantile(values, QUANTILE):.2g}") for name, values in statistics.items()}
+    return {**chosen, "epsilon": peaks["tv"], "delta": peaks["kl"], "horizon": horizon}
+
+
+def compare(
+    preset: Preset, start: Start, folder: Path, progress: Progress = print, *, logs: Path | None = None
+) -> pd.DataFrame:
+    """Every run of a preset that is not done yet, all methods of a seed first; one row for each step of each run.
+
+    With ``logs``, the first seed of each method leaves a log there.
+    """
+    rows: list[dict[str, Any]] = []
+    for seed in preset.seeds:
+        for method in preset.methods:
+            run = replace(preset.run, method=method, seed=seed)
+            trainer = Trainer(run, start)
+            done = train(trainer, folder / f"{method}-{seed}", progress)
+            rows += [{"method": method, "seed": seed, **row} for row in done]
+            if logs is not None and seed == preset.seeds[0] and not (logs / f"{method}.parquet").exists():
+                trainer.log(logs / f"{method}.parquet")
+    return pd.DataFrame(rows)
+
+
+def finished(folder: Path, preset: Preset) -> pd.DataFrame:
+    """The rows of a preset's runs that have reached their end."""
+    parts = []
+    for method, seed in product(preset.methods, preset.seeds):
+        path = folder / f"{method}-{seed}" / "metrics.jsonl"
+        rows = read_rows(path)
+        if len(rows) == preset.run.steps:
+            parts += [{"method": method, "seed": seed, **row} for row in rows]
+    if not parts:
+        raise ValueError(f"{folder} holds no finished run of this preset")
+    return pd.DataFrame(parts)
+
+
+def step_zero(preset: Preset, start: Start) -> pd.DataFrame:
+    """The score that every run starts from, as one row for each of them."""
+    model = new_model(start.task, shape_of(start.base))
+    model.load_state_dict(start.base)
+    first = score(model, start.task, preset.run.held_out)
+    runs = product(preset.methods, preset.seeds)
+    return pd.DataFrame([{"method": m, "seed": s, "step": 0, "score": first} for m, s in runs])
+
+
+#: What the table shows of the second half of a run: column, and the range that it lies in.
+_SHOWN = {
+    "score": (0.0, 1.0),
+    "log_ppl_abs_diff": (0.0, math.inf),
+    "kl_seq": (0.0, math.inf),
+    "worst_case_error": (0.0, math.inf),
+    "acceptance": (0.0, 1.0),
+}
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """By method, over seeds with t-intervals: the last score, its difference to token IS, means of the second half.
+
+    The difference is taken seed by seed: a seed draws the same prompts for every method.
+    """
+    half = rows[rows["step"] > rows["step"].max() / 2].sort_values("step")
+    by_run = half.groupby(["method", "seed"])[list(_SHOWN)].mean()
+    by_run["score"] = half.groupby(["method", "seed"])["score"].last()
+    table = []
+    for method in (m for m in METHODS if m in set(rows["method"])):
+        part = by_run.loc[method]
+        row: dict[str, Any] = {"method": method, "seeds": len(part)}
+        for name, (low, high) in _SHOWN.items():
+            row |= _interval(name, part[name], low, high)
+        if method != "token-is" and "token-is" in set(rows["method"]):
+            row |= _interval("gain", (part["score"] - by_run.loc["token-is"]["score"]).dropna(), -1.0, 1.0)
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def _interval(name: str, values: pd.Series[float], low: float, high: float) -> dict[str, float]:
+    found = student_t(values.to_numpy(dtype=float), CONFIDENCE, low=low, high=high)
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def as_text(table: pd.DataFrame) -> str:
+    """The summary as a Markdown table."""
+    titles = {"score": "score", "gain": "score - token IS", "log_ppl_abs_diff": "PPL gap"}
+    titles |= {n: n for n in ("kl_seq", "worst_case_error", "acceptance")}
+    lines = [f"| method | seeds | {' | '.join(titles.values())} |", "|---" * (len(titles) + 2) + "|"]
+    for row in table.to_dict("records"):
+        cells = [_cell(row, name) for name in titles]
+        lines.append(f"| {METHODS[row['method']].title} | {row['seeds']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name, math.nan)
+    return "" if math.isnan(value) else f"{value:.3g} ({row[name + '_low']:.3g} to {row[name + '_high']:.3g})"
