@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         sub.add_argument("--base", type=Path, default=comparison.BASE, help="pretrained weights")
         sub.add_argument("--folder", type=Path, default=Path("lab/runs"), help="where runs are kept, to be resumed")
-        sub.add_argument("--figures", type=Path, default=Path("figures"), help="where figures go")
+        sub.add_argument("--figures", type=Path, default=Path("lab/runs/figures"), help="where figures go")
         return sub
 
     sub = command("pretrain", _pretrain, "make the base policy from generated text")
@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     _options(command("train", _train, "one training run"), Run, method="trm-avg", seed=0)
     sub = command("compare", _compare, "all runs of a preset, the table and the figures")
     sub.add_argument("--preset", choices=sorted(comparison.PRESETS), default="quick")
-    sub.add_argument("--out", type=Path, default=Path("lab/results"))
+    sub.add_argument("--out", type=Path, default=Path("lab/runs/results"), help="where the table goes")
     sub.add_argument("--logs", type=Path, default=None, help="write a log of one run of each method there")
     sub.add_argument("--finished", action="store_true", help="run nothing: report the runs that are done")
     _options(command("tiny", _tiny, "the enumerated problem: bounds against the truth"), TinyRun)

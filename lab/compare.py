@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
-from bounds.divergence.rows import k2, k3
 from bounds.evidence.confidence import student_t
 from bounds.surface.training import divergences_from_logits
-from bounds.theory.terms import remaining_weights
+from bounds.theory.mask_statistics import Tokens, pooled
 from lab.methods import METHODS
 from lab.rollout import at, training_law
 from lab.train import Progress, Run, Start, Trainer, new_model, read_rows, score, shape_of, train
@@ -73,29 +73,35 @@ def calibrate(start: Start, run: Run, progress: Progress = print) -> dict[str, f
     ``epsilon`` and ``delta`` are the largest TV and KL there. They only shape the weights of LN-TRM: a largest
     value seen is no supremum.
     """
+    log_ratio, largest_tv, largest_kl = _calibration_run(start, run, progress)
+    tokens = Tokens(np.concatenate(log_ratio), np.cumsum([0, *map(len, log_ratio)]))
+    shape = {"epsilon": largest_tv, "delta": largest_kl}
+    statistics = {
+        "seq_max_k2": "seq_max_k2",
+        "seq_mean_k3": "seq_mean_k3",
+        "ser": "seq_mean_ratio_deviation",
+        "ln_trm": f"ln_trm(T={start.task.horizon},epsilon={largest_tv},delta={largest_kl})",
+    }
+    found = {key: np.quantile(pooled(name, tokens), QUANTILE) for key, name in statistics.items()}
+    return {**{key: float(f"{value:.2g}") for key, value in found.items()}, **shape, "horizon": start.task.horizon}
+
+
+def _calibration_run(start: Start, run: Run, progress: Progress) -> tuple[list[npt.NDArray[np.float64]], float, float]:
+    """Log ratios of each response, and the largest exact TV and KL."""
     trainer = Trainer(replace(run, method="token-is", seed=CALIBRATION_SEED), start)
-    horizon = start.task.horizon
-    change, peaks = list[np.ndarray[Any, Any]](), {"tv": 0.0, "kl": 0.0}
+    log_ratio, largest_tv, largest_kl = [], 0.0, 0.0
     while trainer.step < run.steps // 2:
         drawn = trainer.rollout(np.random.default_rng([CALIBRATION_SEED, trainer.step]), run.prompts, run.group)
         with torch.no_grad():
             law = training_law(trainer.model, drawn)
             exact = divergences_from_logits(drawn.log_law, law)
-        for name in peaks:
-            peaks[name] = max(peaks[name], float(getattr(exact, name)[drawn.mask].max()))
+        largest_tv = max(largest_tv, exact.tv[drawn.mask].max().item())
+        largest_kl = max(largest_kl, exact.kl[drawn.mask].max().item())
         d = (at(law, drawn.tokens) - drawn.logprobs).double()
-        change += [row[keep].numpy() for row, keep in zip(d, drawn.mask, strict=True)]
-        progress(f"calibrate: {trainer.advance()['step']}/{run.steps // 2}")
-    weights = remaining_weights(horizon, epsilon=peaks["tv"], delta=peaks["kl"])
-    deviation = [np.abs(np.expm1(d)) for d in change]
-    statistics = {
-        "seq_max_k2": [k2(d).max() for d in change],
-        "seq_mean_k3": [k3(d).mean() for d in change],
-        "ser": [x.mean() for x in deviation],
-        "ln_trm": [(x * weights[: x.size]).sum() / weights.sum() for x in deviation],
-    }
-    chosen = {name: float(f"{np.quantile(values, QUANTILE):.2g}") for name, values in statistics.items()}
-    return {**chosen, "epsilon": peaks["tv"], "delta": peaks["kl"], "horizon": horizon}
+        log_ratio += [row[keep].numpy() for row, keep in zip(d, drawn.mask, strict=True)]
+        trainer.advance()  # draws the same responses again
+        progress(f"calibrate: {trainer.step}/{run.steps // 2}")
+    return log_ratio, largest_tv, largest_kl
 
 
 def compare(

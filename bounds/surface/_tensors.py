@@ -87,7 +87,7 @@ def by_blocks(
     index = rollout_logits.new_zeros(shape, dtype=torch.long) if tokens is None else tokens.long()
     flat = (rollout_logits.reshape(-1, width), train_logits.reshape(-1, width), index.reshape(-1, 1))
     with torch.no_grad():
-        parts = [_block(*part) for part in zip(*(x.split(rows) for x in flat), strict=True)]
+        parts = [_block(*part) for part in zip(*(torch.split(x, rows) for x in flat), strict=True)]
         kl, tv, chi2, roll, train = (torch.cat(x).reshape(shape) for x in zip(*parts, strict=True))
     return Divergences(kl, tv, chi2), roll, train
 

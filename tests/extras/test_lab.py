@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from lab.rollout import at, sample, training_law
 from lab.task import CHARACTERS, END, Task, decode, encode, is_right, working
 from lab.train import Pretraining, Run, Start, Trainer, group_advantages, new_model, pretrain, score, train
 
+LAB = Path(comparison.__file__).parent
 TASK, SHAPE = Task(2, 4), Shape(width=16, layers=2)
 RUN = Run("trm-avg", 0, steps=4, prompts=3, group=4, rate=1e-2, staleness=2, evaluate=2, held_out=8)
 
@@ -132,6 +134,20 @@ def eval_chain(prompt):
     for k in range(1, len(text), 2):
         value = eval(f"{value}{text[k : k + 2]}") % 7
     return value
+
+
+def test_a_threshold_is_a_quantile_of_the_calibration_run(start, monkeypatch):
+    assert start.thresholds["horizon"] == TASK.horizon
+    monkeypatch.setattr(comparison, "QUANTILE", 1.0)
+    largest = calibrate(start, RUN, quiet)
+    monkeypatch.setattr(comparison, "QUANTILE", 0.0)
+    smallest = calibrate(start, RUN, quiet)
+    for name in ("seq_max_k2", "seq_mean_k3", "ser", "ln_trm"):
+        assert smallest[name] < start.thresholds[name] < largest[name]
+    trainer = Trainer(
+        replace(RUN, method="trm-max", seed=comparison.CALIBRATION_SEED), replace(start, thresholds=largest)
+    )
+    assert [trainer.advance()["acceptance"] for _ in range(2)] == [1.0, 1.0]
 
 
 # --- methods and training ------------------------------------------------------------------------------------------
@@ -344,3 +360,40 @@ def test_weights_ship_in_half_the_bytes(start, tmp_path):
     assert all(torch.allclose(loaded[n], v, rtol=1e-2, atol=1e-6) for n, v in start.base.items())
     assert CHARACTERS.index(".") == END
     assert at(torch.arange(6.0).view(1, 2, 3), torch.tensor([[2, 0]])).tolist() == [[2.0, 3.0]]
+
+
+# --- what is committed ---------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_the_readme_is_the_committed_one():
+    """Made by the commands that the README names, from runs at the shipped settings."""
+    table = pd.read_csv(LAB / "results" / "summary.csv")
+    assert comparison.as_text(table) in (LAB / "README.md").read_text(encoding="utf-8")
+    rows = pd.read_parquet(LAB / "results" / "metrics.parquet")
+    pd.testing.assert_frame_equal(summary(rows), table, rtol=1e-5)
+    preset = comparison.PRESETS["full"]
+    assert set(rows["method"]) == set(METHODS)
+    assert (rows.groupby(["method", "seed"])["step"].max() == preset.run.steps).all()
+    assert comparison.CALIBRATION_SEED not in set(rows["seed"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_committed_logs_can_be_certified(method):
+    path = LAB / "logs" / f"{method}.parquet"
+    assert path.stat().st_size < 300_000
+    found = bounds.certify(bounds.read_traces(path))
+    rules = {b.name for b in found.table.bounds}
+    assert rules >= {"trajectory_kl", "trajectory_tv", "cauchy_schwarz", "first_order"}
+    assert found.improvement.low < found.improvement.high
+    assert not any("may be off by one" in w for w in found.warnings)
+
+
+def test_a_committed_run_is_what_the_code_does():
+    """The first two steps again, from the shipped weights: as good as equal, on whatever machine this is."""
+    rows = pd.read_parquet(LAB / "results" / "metrics.parquet")
+    trainer = Trainer(Run("trm-avg", 0), comparison.shipped())
+    expected = rows[(rows["method"] == "trm-avg") & (rows["seed"] == 0) & rows["step"].between(1, 2)]
+    for row in expected.to_dict("records"):
+        seen = trainer.advance()
+        assert seen["kl_seq"] == pytest.approx(row["kl_seq"], rel=0.5)
+        assert seen["log_ppl_abs_diff"] == pytest.approx(row["log_ppl_abs_diff"], rel=0.5)
