@@ -56,42 +56,40 @@ def plot_bands(frame: pd.DataFrame, axes: list[Axes], ylabel: str) -> None:
     """One panel without and one with sequence masks; the band is the range over seeds, dots are held-out scores."""
     groups = ([m for m in METHODS if METHODS[m].rule is None], [m for m in METHODS if METHODS[m].rule is not None])
     for ax, methods, title in zip(axes, groups, ("no mask", "sequence masks"), strict=True):
-        for method in (m for m in methods if m in set(frame["method"])):
+        for k, method in enumerate(m for m in methods if m in set(frame["method"])):
             part = frame[frame["method"] == method]
             colour, dash = _LOOKS[method]
             ax.plot(part["step"], part["mean"], color=colour, linestyle=dash, label=METHODS[method].title)
             ax.fill_between(part["step"], part["least"], part["most"], color=colour, alpha=0.12, linewidth=0)
-            if "score" in part:
-                ax.scatter(part["step"], part["score"], s=14, color=colour, zorder=3)
+            if "score" in part:  # side by side, so that equal scores do not hide one another
+                ax.scatter(part["step"] + 0.25 * k, part["score"], s=14, color=colour, zorder=3, clip_on=False)
         ax.set_title(title, fontsize=9, loc="left")
         ax.set_xlabel("optimiser step")
         ax.spines[["top", "right"]].set_visible(False)
         ax.legend(fontsize=7, frameon=False)
+    axes[0].set_ylim(bottom=0.0)
     axes[0].set_ylabel(ylabel)
 
 
 def write_experiment(rows: pd.DataFrame, folder: Path) -> list[Path]:
     """``experiment_ppl_gap`` and ``experiment_score``."""
     seeds = rows["seed"].nunique()
-    text = f"mean over {seeds} seeds, band: their range"
+    text = f"running mean of 5 steps, mean over {seeds} seeds; the band is their range"
     gap = bands(rows, "log_ppl_abs_diff", window=5)
     held_out = rows.dropna(subset=["score"]).groupby(["method", "step"], as_index=False)["score"].mean()
     score = bands(rows, "reward", window=5).merge(held_out, on=["method", "step"], how="outer")
     paths = []
-    for name, frame, title, ylabel, log in (
-        ("experiment_ppl_gap", gap, f"Gap between the two policies ({text}; running mean of 5 steps)", "PPL gap", True),
+    for name, frame, title, ylabel in (
+        ("experiment_ppl_gap", gap, f"How far the two policies are apart\n({text})", "PPL gap"),
         (
             "experiment_score",
             score,
-            f"Problems solved ({text}; running mean of 5 steps; dots: held out)",
-            "score",
-            False,
+            f"Problems solved: lines by the stale engine in training, dots by the policy on held-out problems\n({text})",
+            "share solved",
         ),
     ):
-        figure, axes = _axes((7.2, 3.2), title, sharey=True)
+        figure, axes = _axes((7.2, 3.4), title, sharey=True)
         plot_bands(frame, axes, ylabel)
-        if log:
-            axes[0].set_yscale("log")
         paths += _write(figure, frame, folder / name)
     return paths
 
@@ -144,7 +142,7 @@ def _axes(size: tuple[float, float], title: str, *, sharey: bool) -> tuple[Figur
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    figure.suptitle(title, fontsize=9, x=0.01, ha="left")
     return figure, list(figure.subplots(1, 2, sharey=sharey))
 
 
