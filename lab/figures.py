@@ -84,7 +84,7 @@ def write_experiment(rows: pd.DataFrame, folder: Path) -> list[Path]:
         (
             "experiment_score",
             score,
-            f"Problems solved: lines by the stale engine in training, dots by the policy on held-out problems\n({text})",
+            f"Problems solved: lines by the stale engine in training, dots by the policy on held-out ones\n({text})",
             "share solved",
         ),
     ):
