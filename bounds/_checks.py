@@ -85,7 +85,7 @@ def reward_range(value: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         refuse("reward_range", "a pair (lowest, highest)", repr(value))
     pair = number("reward_range[0]", low), number("reward_range[1]", high)
-    if not (pair[0] < pair[1] and math.isfinite(pair[1] - pair[0])):
+    if not (math.isfinite(pair[0]) and math.isfinite(pair[1]) and pair[0] < pair[1]):
         refuse("reward_range", "two finite numbers, lowest < highest", pair)
     return pair
 

@@ -268,6 +268,11 @@ def test_unequal_groups_are_doubted_and_rewards_outside_refused():
         bounds.evidence.guarantees.improvement(np.array([-50.0]), np.zeros(1), np.zeros(1, int), (0.0, 1.0), 0.9)
 
 
+def test_a_range_too_wide_for_float64_is_refused():
+    with pytest.raises(ValueError, match="reward_range must be of a finite width"):
+        log([("a", 1.0, [0.1])], reward_range=(-1.7e308, 1.7e308))
+
+
 def test_groups_of_failures_are_no_advantages():
     rows = [("a", 0.0, [0.1]), ("a", 0.0, [0.1]), ("b", 1.0, [0.1]), ("c", 0.0, [0.1]), ("c", 0.0, [0.1])]
     c = bounds.certify(log(rows), assume={"absolutely_continuous": True})

@@ -70,7 +70,9 @@ class Reading:
             refuse("logprob_dtype", "one of " + ", ".join(POSITIVE_TOLERANCE), self.logprob_dtype)
         if self.on_missing not in ("error", "drop"):
             refuse("on_missing", '"error" or "drop"', repr(self.on_missing))
-        reward_range(self.reward_range)
+        low, high = reward_range(self.reward_range)
+        if high - low == np.inf:
+            refuse("reward_range", "of a finite width", self.reward_range)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
