@@ -604,3 +604,34 @@ def test_old_logprobs_split_the_mismatch():
 def test_other_reward_ranges():
     traces = trace_set({**GOOD, "reward": -1.0}, {**GOOD, "prompt_id": "p1"}, reward_range=(-1.0, 1.0))
     assert bounds.certify(traces).best.value == pytest.approx(2 * certified(GOOD).best.value)
+
+
+def test_padding_before_the_response_and_fillers_of_theta_are_warned_of():
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(10):
+        roll = -rng.exponential(1.0, 20)
+        theta = np.minimum(roll + rng.normal(0.0, 0.01, 20), 0.0)
+        padding = np.zeros(6)
+        rows.append(record([*padding, *roll], [*padding, *theta], prompt_id=f"p{i}"))
+    result = bounds.certify(trace_set(*rows, horizon=32))
+    assert any(
+        "both log-probs are exactly 0 on 60 tokens of 260 (first: row 0, position 0)" in w for w in result.warnings
+    )
+    masked = [{**r, "mask": [0] * 6 + [1] * 20} for r in rows]
+    assert not any("both log-probs" in w for w in bounds.certify(trace_set(*masked, horizon=32)).warnings)
+    masked[3]["train_logprobs"] = [*masked[3]["train_logprobs"][:-1], -100.0]
+    filled = bounds.certify(trace_set(*masked, horizon=32), assume={"absolutely_continuous": True})
+    assert any("1 sampled tokens have train log-probs below -80: fillers?" in w for w in filled.warnings)
+
+
+def test_the_diagnosis_says_on_how_much_and_to_what_effect():
+    rows = [record([-0.2, 0.0, 0.0], [-0.2, -3.0, -5.0]), record([-0.3, -1.0], [-0.3, -1.1])]
+    result = certified(*rows)
+    found = {f.name: f for f in result.diagnosis}
+    assert (found["zeros"].count, found["zeros"].unit) == (2, "tokens")
+    assert found["zeros"].text in result.warnings
+    assert "divergences are too large" in found["zeros"].effect
+    assert result.to_dict()["diagnosis"][0].keys() == {"name", "text", "count", "unit", "effect"}
+    titles = [titles[0] for titles, _ in result.tables()]
+    assert "seen in the log" in titles

@@ -11,8 +11,9 @@ import numpy as np
 
 from bounds._checks import FloatArray, confidence_level, unknown
 from bounds.evidence.compare import compare
-from bounds.evidence.diagnosis import SUPREMA, warnings_for
+from bounds.evidence.diagnosis import SUPREMA
 from bounds.evidence.estimates import Estimates, estimate
+from bounds.evidence.findings import findings
 from bounds.evidence.guarantees import claim, doubts, guarantees, refuted, through_surrogate
 from bounds.evidence.mask_report import kept, mask_remarks, mask_report
 from bounds.evidence.moments import Moments
@@ -93,7 +94,8 @@ def certify(
         m = Moments.of(traces, statistics=chosen.statistics if chosen else (), suprema=bool(assumed))
     if not len(m):
         raise TraceError("the log has no response")
-    warnings = [*warnings_for(m), *doubts(m)]
+    seen = [*findings(m), *doubts(m)]
+    warnings = [f.text for f in seen]
     _refuse_refuted(m, assumed)
     found = estimate(m, confidence, assumed)
     intervals = found.intervals
@@ -118,6 +120,7 @@ def certify(
         best_upper=upper.best,
         mask=report,
         guarantees=Guarantees(),
+        diagnosis=tuple(seen),
         noise_floor=None if noise_floor is None else compare(noise_floor, m, confidence=confidence),
         reasons=found.reasons,
         warnings=(*warnings, *filter(None, [found.remark]), *profiles.contradictions),

@@ -14,7 +14,7 @@ from bounds._rounding import exact
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3
 from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
-from bounds.evidence.diagnosis import one_sided_ratio
+from bounds.evidence.findings import one_sided_ratio
 from bounds.evidence.moments import Moments, shortfall
 from bounds.evidence.response import TraceError
 from bounds.results import Interval, Standing

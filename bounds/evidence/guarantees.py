@@ -30,11 +30,12 @@ from bounds.evidence.confidence import (
 from bounds.evidence.confidence.bets import LEVELS
 from bounds.evidence.mask_terms import Terms, times
 from bounds.evidence.moments import Moments
-from bounds.results import Bound, Claim, Guarantees, Interval, Standing
+from bounds.results import Bound, Claim, Finding, Guarantees, Interval, Standing
 
 _LARGEST = 1.0 - 2.0**-53  # confidence
 _COMPARED = ("empirical_bernstein", "hoeffding")  # predictable bets depend on the order of the log
 _ENDLESS = 1e12
+_DOUBT = "what is guaranteed rests on what this speaks against"
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
@@ -238,11 +239,12 @@ def refuted(m: Moments, confidence: float = 0.999) -> str:
     )
 
 
-def doubts(m: Moments, confidence: float = 0.999) -> list[str]:
+def doubts(m: Moments, confidence: float = 0.999) -> list[Finding]:
     """What in the log speaks against the hypotheses of its guarantees."""
     if "reward" not in m:
         return []
-    return [text for text in (_unequal(m), _filtered(m, confidence), _normalised(m), _constant(m)) if text]
+    texts = (_unequal(m), _filtered(m, confidence), _normalised(m), _constant(m))
+    return [Finding("hypotheses", text, len(m), "responses", _DOUBT) for text in texts if text]
 
 
 def _unequal(m: Moments) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, IntArray, confidence_level
 from bounds._show import shown
 from bounds.evidence.confidence import clustered_ratio
-from bounds.evidence.diagnosis import warnings_for
+from bounds.evidence.findings import findings
 from bounds.evidence.mask_report import mask_remarks
 from bounds.evidence.mask_terms import Terms, share_of
 from bounds.evidence.moments import Moments, prompt_number, prompt_weights
@@ -83,7 +83,7 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
         raise TraceError("the log has no response")
     if lacking := [name for name in statistics_for(chosen) if name not in m]:
         raise ValueError(f"the moments lack {', '.join(lacking)}: keep statistics_for(mask) when reading the log")
-    warnings = warnings_for(m)
+    warnings = [f.text for f in findings(m)]
     terms, keep = Terms(m, confidence), _keep(m, chosen)
     terms_of_mask = terms.of(chosen, keep)
     mixed, rejected = _groups(m, keep)

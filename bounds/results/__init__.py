@@ -3,6 +3,7 @@
 from bounds.results.bound import Bound, BoundTable, Input, Withheld
 from bounds.results.certificate import Certificate, LengthBucket, MaskReport
 from bounds.results.explanation import Comparison, Explanation, Part
+from bounds.results.finding import Finding
 from bounds.results.guarantee import HYPOTHESES, Claim, Guarantees
 from bounds.results.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
 from bounds.results.mask_study import MaskStudy
@@ -22,6 +23,7 @@ __all__ = [
     "Comparison",
     "Denominators",
     "Explanation",
+    "Finding",
     "Guarantees",
     "Input",
     "Interval",

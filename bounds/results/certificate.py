@@ -10,6 +10,7 @@ from bounds._checks import unknown
 from bounds._show import Cells, Row, Shown, shown
 from bounds.results.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
 from bounds.results.explanation import Comparison
+from bounds.results.finding import Finding
 from bounds.results.guarantee import HYPOTHESES, Guarantees
 from bounds.results.standing import Assumption, Interval, assumption_dicts
 
@@ -84,6 +85,8 @@ class Certificate(Shown):
         This log against one of a repeated forward pass of the same weights.
     guarantees : Guarantees
         Intervals of J(theta) - J(roll), also as :attr:`improvement` and :attr:`improvement_these_prompts`.
+    diagnosis : tuple of Finding
+        What was seen in the log, on how much of it, and what it does to the result.
     warnings, assumptions : tuples
         What is remarkable about the log; what was taken for granted.
 
@@ -107,6 +110,7 @@ class Certificate(Shown):
     best_upper: Bound | None
     mask: MaskReport | None
     guarantees: Guarantees
+    diagnosis: tuple[Finding, ...]
     noise_floor: Comparison | None
     reasons: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -188,6 +192,7 @@ class Certificate(Shown):
             "reasons": dict(self.reasons),
             "noise_floor": None if self.noise_floor is None else self.noise_floor.to_dict(),
             "mask": None if self.mask is None else self.mask.to_dict(),
+            "diagnosis": [f.to_dict() for f in self.diagnosis],
             "warnings": list(self.warnings),
             "assumptions": assumption_dicts(self.assumptions),
         }
@@ -224,9 +229,14 @@ class Certificate(Shown):
         )
 
     def tables(self) -> list[Cells]:
-        """Estimates, guarantees, bounds."""
+        """What was seen, estimates, guarantees, bounds."""
         guaranteed = [self._guarantee_cells()] if self.improvement else []
-        return [self._estimate_cells(), *guaranteed, self._bound_cells()]
+        seen = [self._diagnosis_cells()] if self.diagnosis else []
+        return [*seen, self._estimate_cells(), *guaranteed, self._bound_cells()]
+
+    def _diagnosis_cells(self) -> Cells:
+        rows: list[Row] = [([f.name, str(f.count), f.unit, f.effect], False) for f in self.diagnosis]
+        return ["seen in the log", "on", "of what", "what it does"], rows
 
     def _estimate_cells(self) -> Cells:
         rows: list[Row] = []

@@ -78,11 +78,11 @@ def reading_progress() -> Iterator[Callable[[Moments], None] | None]:
 
 def warn(m: Moments) -> None:
     """What is remarkable about a log, on stderr."""
-    from bounds.evidence.diagnosis import warnings_for
+    from bounds.evidence.findings import findings
     from bounds.evidence.guarantees import doubts
 
-    for text in [*warnings_for(m), *doubts(m)]:
-        print(f"warning: {text}", file=sys.stderr)
+    for found in [*findings(m), *doubts(m)]:
+        print(f"warning: {found}", file=sys.stderr)
 
 
 def watched(log: Stream) -> Moments:
