@@ -9,8 +9,9 @@ import numpy as np
 from bounds._checks import FloatArray, confidence_level
 from bounds.evidence.confidence import clustered_mean, prompt_means
 from bounds.evidence.estimates import kl_of_responses, seems_to_have_gap
-from bounds.evidence.moments import Moments, shortfall
+from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
+from bounds.evidence.response_columns import shortfall
 from bounds.evidence.traces import TraceSet
 from bounds.results import Comparison, Interval, Standing
 

@@ -15,8 +15,9 @@ from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3
 from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.evidence.findings import one_sided_ratio
-from bounds.evidence.moments import Moments, shortfall
+from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
+from bounds.evidence.response_columns import shortfall
 from bounds.results import Interval, Standing
 
 _NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable

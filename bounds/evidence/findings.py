@@ -11,9 +11,9 @@ import numpy as np
 
 from bounds.evidence.confidence import clustered_mean
 from bounds.evidence.diagnosis import shift
+from bounds.evidence.gather import remarks
 from bounds.evidence.tally import Tally
 from bounds.evidence.token_sums import IMPOSSIBLE_SAMPLE
-from bounds.evidence.traces import remarks
 from bounds.results import Finding
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds.evidence.confidence import clustered_mean, clustered_ratio
-from bounds.evidence.moments import Moments, prompt_weights
+from bounds.evidence.moments import Moments
+from bounds.evidence.response_columns import prompt_weights
 from bounds.results import Interval, MaskTerms, Standing
 from bounds.theory.masking import Mask
 

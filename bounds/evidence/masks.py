@@ -14,8 +14,9 @@ from bounds.evidence.confidence import clustered_ratio
 from bounds.evidence.findings import findings
 from bounds.evidence.mask_report import mask_remarks
 from bounds.evidence.mask_terms import Terms, share_of
-from bounds.evidence.moments import Moments, prompt_number, prompt_weights
+from bounds.evidence.moments import Moments, prompt_number
 from bounds.evidence.response import TraceError
+from bounds.evidence.response_columns import prompt_weights
 from bounds.evidence.traces import TraceSet
 from bounds.results import (
     ChosenMask,

@@ -13,8 +13,9 @@ from bounds.evidence.confidence import clustered_mean
 from bounds.evidence.confidence.asymptotic import leave_one_out_baseline
 from bounds.evidence.mask_report import kept
 from bounds.evidence.mask_terms import times
-from bounds.evidence.moments import Moments, prompt_weights
+from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
+from bounds.evidence.response_columns import prompt_weights
 from bounds.evidence.traces import TraceSet
 from bounds.results import Interval, Objective, ObjectiveTable
 from bounds.theory.masking import Mask

@@ -9,12 +9,13 @@ from typing import NoReturn, Self
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds.evidence.block import Block
+from bounds.evidence.gather import left_out, remarks
 from bounds.evidence.moments import Moments
 from bounds.evidence.readers.format import Records
 from bounds.evidence.readers.log import Log
 from bounds.evidence.response import Reading, Response, TraceError
 from bounds.evidence.tally import Tally
-from bounds.evidence.traces import TraceSet, left_out, remarks
+from bounds.evidence.traces import TraceSet
 
 #: Policy tokens of one part.
 PART_TOKENS = 2**18

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,17 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
 from bounds.evidence.block import Block
-from bounds.evidence.response import LABELS, NAMELESS, RECORD_FIELDS, Reading, Response, TraceError, plain_text
+from bounds.evidence.gather import (
+    join_columns,
+    labels_of,
+    left_out,
+    own_prompt,
+    remarks,
+    rewards_of,
+    tally_used,
+    texts_of,
+)
+from bounds.evidence.response import LABELS, NAMELESS, RECORD_FIELDS, Reading, Response, TraceError
 from bounds.evidence.tally import Tally
 
 if TYPE_CHECKING:
@@ -225,11 +234,11 @@ class TraceSet:
         cap = integer("horizon", longest.position.size if horizon is None else horizon, 1, MAX_HORIZON)
         if longest.position.size > cap:
             raise TraceError(f"{longest.where}: {longest.position.size} policy tokens, more than horizon={cap}")
-        keys = [r.prompt or _own_prompt(r) for r in used]
+        keys = [r.prompt or own_prompt(r) for r in used]
         numbers = {key: k for k, key in enumerate(dict.fromkeys(keys))}
         sizes = np.array([r.position.size for r in used])
-        columns = _join_columns(used)
-        _tally_used(tally, used)
+        columns = join_columns(used)
+        tally_used(tally, used)
         return cls(
             rollout=columns.pop("rollout_logprobs"),
             train=columns.pop("train_logprobs"),
@@ -240,10 +249,10 @@ class TraceSet:
             prompt=np.array([numbers[key] for key in keys]),
             prompt_ids=tuple(numbers),
             horizon=cap,
-            reward=_rewards(used),
+            reward=rewards_of(used),
             reading=reading,
             where=tuple(r.where for r in used),
-            labels={name: tuple(r.labels.get(name, "") for r in used) for name in _labels_of(used)},
+            labels={name: tuple(r.labels.get(name, "") for r in used) for name in labels_of(used)},
             tokens=None if any(r.tokens is None for r in used) else np.concatenate([r.tokens for r in used]),
             tally=tally,
             horizon_guessed=horizon is None,
@@ -263,7 +272,7 @@ class TraceSet:
             return None
         lengths = np.diff(block.starts)
         cap = int(lengths.max()) if horizon is None else horizon
-        labels = {name: _texts(column) for name, column in named.items()}
+        labels = {name: texts_of(column) for name, column in named.items()}
         keys = labels.pop("prompt_id", ())
         if lengths.max() > cap or not keys or not NAMELESS.isdisjoint(keys):
             return None
@@ -345,82 +354,3 @@ def _grid(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
 
 def _is_nothing(value: object) -> bool:
     return value is None or (isinstance(value, float) and np.isnan(value))
-
-
-def remarks(tally: Tally) -> list[str]:
-    """What was left out of a log or not said in it, in plain words."""
-    seen = tally["responses"] + tally["empty"] + tally["dropped"]
-    texts = sorted(tally.names.get("notes", ()))
-    if n := tally["empty"]:
-        texts.append(f"{n} of {seen} responses have no policy token and are left out (first: {tally.places['empty']})")
-    if n := tally["dropped"]:
-        texts.append(
-            f"{n} of {seen} responses have missing values and were dropped, as asked: what is said holds for the "
-            f"others only (first: {tally.places['dropped']})"
-        )
-    if n := tally["lifted"]:
-        texts.append(f"{n} exact divergences are slightly below 0 (rounding in the trainer) and count as 0")
-    if n := tally["ungrouped"]:
-        texts.append(f"{n} responses have no prompt_id: each counts as a prompt of its own")
-    if len(versions := sorted(tally.names.get("weight_version", ()))) > 1:
-        some = ", ".join(versions[:5])
-        texts.append(f"{len(versions)} weight versions are mixed ({some}): the rollout policy is not one policy")
-    return texts
-
-
-def left_out(seen: Sequence[Response]) -> Tally:
-    """Count the responses that cannot be used, and why."""
-    tally = Tally()
-    for r in seen:
-        if r.missing:
-            tally.count("dropped", 1, r.missing)
-        elif not r.position.size:
-            tally.count("empty", 1, r.where)
-            tally.count("padding", int(r.padding))
-        tally.count("lifted", r.lifted)
-    return tally
-
-
-def _tally_used(tally: Tally, used: Sequence[Response]) -> None:
-    tally.count("responses", len(used))
-    tally.count("masked", sum(r.masked for r in used))
-    tally.count("ungrouped", sum(r.prompt is None for r in used))
-    tally.name("weight_version", (r.labels["weight_version"] for r in used if "weight_version" in r.labels))
-
-
-def _texts(values: Sequence[Any]) -> tuple[str, ...]:
-    """Names as text; few of them are different."""
-    known = {value: plain_text(value) for value in set(values)}
-    return tuple(known[value] for value in values)
-
-
-def _own_prompt(r: Response) -> str:
-    """A name for the prompt of a response that says none; another row of the same place has other log-probs."""
-    place = r.where.replace("\\", "/").rsplit("/", 1)[-1]  # however the folder is written
-    return f"{place} {zlib.crc32(r.columns['rollout_logprobs'].tobytes()):08x}"
-
-
-def _labels_of(used: Sequence[Response]) -> list[str]:
-    return [name for name in LABELS if any(name in r.labels for r in used)]
-
-
-def _join_columns(used: Sequence[Response]) -> dict[str, FloatArray]:
-    names = used[0].columns.keys()
-    for r in used:
-        if r.masked != used[0].masked:
-            raise TraceError(
-                f"{r.where}: mask is given for some responses and not for others (compare {used[0].where})"
-            )
-        if r.columns.keys() != names:
-            odd = sorted(r.columns.keys() ^ names)
-            raise TraceError(
-                f"{r.where}: {', '.join(odd)} is logged for some responses and not for others (compare {used[0].where})"
-            )
-    return {name: np.concatenate([r.columns[name] for r in used]) for name in names}
-
-
-def _rewards(used: Sequence[Response]) -> FloatArray | None:
-    without = [r.where for r in used if r.reward is None]
-    if without and len(without) < len(used):
-        raise TraceError(f"{without[0]}: reward is missing, and other responses have one")
-    return None if without else np.array([r.reward for r in used], dtype=np.float64)

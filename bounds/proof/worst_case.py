@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bounds.divergence.rows import k3, kl_divergence
-from bounds.evidence.moments import shortfall
+from bounds.evidence.response_columns import shortfall
 from bounds.proof.exact import Problem, Tree
 from bounds.theory.profile import Profile
 from bounds.theory.unified import RULES, unified
