@@ -312,3 +312,21 @@ def test_a_cap_on_ratios_bounds_exact_columns_too():
     with_bound = bounds.certify(bounds.example_traces()).estimates["worst_case_error_measured"]
     assert with_bound.standing is Standing.MEASURED
     assert with_bound.high > with_bound.value
+
+
+def test_one_prompt_is_spoken_of_by_itself():
+    rng = np.random.default_rng(0)
+    c = bounds.certify(log([("a", float(rng.random() < 0.5), rng.normal(0.0, 0.05, 2)) for _ in range(64)]))
+    _, low, high = c.improvement_these_prompts.texts()
+    assert f"between {low} and {high} at confidence 95%, for this one prompt" in c.sentence()
+    assert "prompts (if all are like these" not in c.sentence()
+
+
+def test_the_mask_that_would_do_is_said():
+    rows = [(f"p{i}", float(i % 2), [0.3 if i % 2 else -0.4]) for i in range(30)]
+    rows += [(f"q{i}", 1.0, [1.5, -1.5]) for i in range(8)]
+    c = bounds.certify(log(rows), mask="seq_max_k2<=0.5", assume={"absolutely_continuous": True})
+    kept, rejected = 15 * 0.3 / 38, 8 / 38
+    assert (c.guarantees.kept_gain, c.guarantees.rejected_reward) == pytest.approx((kept, rejected))
+    said = "a mask that rejects less reward than E[M R log P]" in c.sentence()
+    assert said is (c.improvement.low <= 0.0)

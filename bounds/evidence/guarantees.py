@@ -62,6 +62,8 @@ def guarantees(m: Moments, confidence: float, keep: BoolArray | None, *, support
             clustered_mean(times(data.reward, m["log_product"]), m.prompt, confidence), spread, "R log P"
         ),
         masked=None if keep is None else masked(m, keep, confidence),
+        kept_gain=None if keep is None else data.mean(times(keep * data.reward, m["log_product"])),
+        rejected_reward=None if keep is None else data.mean(~keep * data.reward),
         prompts_needed=prompts_needed(prompt_means(data.gain, m.prompt), data.half),
     )
 
@@ -123,6 +125,10 @@ class _Data:
         self.prompt, self.confidence = prompt, confidence
         self.half = min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
         self.vacuous = 1.0 - self.half > (1.0 - confidence) / 2.0  # half of the error is less than float64 can say
+
+    def mean(self, values: FloatArray) -> float:
+        """Over prompts, in units of the reward."""
+        return self.spread * float(prompt_means(values, self.prompt).mean())
 
     def new_prompts(self) -> Interval:
         gain, loss = prompt_means(self.gain, self.prompt), prompt_means(self.loss, self.prompt)

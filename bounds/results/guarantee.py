@@ -75,6 +75,8 @@ class Guarantees:
         What is left of the guarantee when rejected responses are not looked at; ESTIMATED.
     claim : Claim or None
         The paper's statement.
+    kept_gain, rejected_reward : float or None
+        E[M R log P] and E[(1-M) R]: the masked lower value is their difference.
     prompts_needed : int or None
         How many prompts would show an improvement, if all were like these; None where no number would.
     """
@@ -87,6 +89,8 @@ class Guarantees:
     log_surrogate: Interval | None = None
     masked: Interval | None = None
     claim: Claim | None = None
+    kept_gain: float | None = None
+    rejected_reward: float | None = None
     prompts_needed: int | None = None
 
     def intervals(self) -> dict[str, Interval]:
@@ -109,12 +113,14 @@ class Guarantees:
 
     def sentence(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
         """What is guaranteed; otherwise how far it is from being guaranteed."""
-        i = self.new_prompts
+        i, whose = self.new_prompts, "for prompts like these"
+        if prompts == 1 and self.these_prompts is not None:
+            i, whose = self.these_prompts, "for this one prompt"
         if i is None:
             return "Nothing is guaranteed of J(theta) - J(roll)."
         _, low, high = i.texts()
         level = f"{100 * i.confidence:.6g}%"
-        text = f"J(theta) - J(roll) is between {low} and {high} at confidence {level}, for prompts like these"
+        text = f"J(theta) - J(roll) is between {low} and {high} at confidence {level}, {whose}"
         if i.low > 0.0:
             return text + ": an improvement is guaranteed."
         if i.high < 0.0:
@@ -123,17 +129,24 @@ class Guarantees:
 
     def _what_would_do(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
         ways = []
-        if self.prompts_needed is not None:
+        if self.prompts_needed is not None and prompts > 1:
             ways.append(f"about {_round_up(self.prompts_needed)} prompts (if all are like these {prompts})")
         if self.claim is not None and kl_seq is not None and 0.0 < self.claim.surrogate < spread * kl_seq.value:
             least = self.claim.surrogate / spread
             name = "L'" if spread == 1.0 else f"L' / {spread:g}"
             ways.append(f"a KL per response below {name} = {least:.3g} (it is {kl_seq.value:.3g})")
-        return (
-            f" At these estimates it would take {', or '.join(ways)}."
-            if ways
-            else " More prompts like these would not show one."
-        )
+        if (
+            self.kept_gain is not None
+            and self.rejected_reward is not None
+            and 0 < self.kept_gain < self.rejected_reward
+        ):
+            ways.append(
+                f"a mask that rejects less reward than E[M R log P] = {self.kept_gain:.3g} (it rejects "
+                f"{self.rejected_reward:.3g})"
+            )
+        if not ways:
+            return " More prompts like these would not show one."
+        return f" At these estimates it would take {', or '.join(ways)}."
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -142,6 +155,8 @@ class Guarantees:
                 n: i.to_dict() | ({"target": _TARGETS[n]} if n in _TARGETS else {}) for n, i in self.intervals().items()
             },
             "claim": None if self.claim is None else self.claim.to_dict(),
+            "kept_gain": self.kept_gain,
+            "rejected_reward": self.rejected_reward,
             "prompts_needed": self.prompts_needed,
         }
 
