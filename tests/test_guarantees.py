@@ -309,6 +309,14 @@ def test_a_cap_on_ratios_bounds_exact_columns_too():
     for name in ("kl_seq", "tv_sum", "kl_seq_k3"):
         assert c.estimates[name].standing is Standing.ASSUMED
     assert c.table["trajectory_kl"].standing is Standing.ASSUMED
+    plain, capped = (
+        bounds.certify(bounds.example_traces(), mask="seq_max_k2<=0.05", assume=a).guarantees.masked
+        for a in ({}, {"log_ratio_max": 1.0})
+    )
+    assert (plain.standing, capped.standing) == (Standing.ESTIMATED, Standing.ASSUMED)
+    assert capped.value == pytest.approx(plain.value)
+    assert capped.low <= plain.low
+    assert capped.high >= plain.high
     with_bound = bounds.certify(bounds.example_traces()).estimates["worst_case_error_measured"]
     assert with_bound.standing is Standing.MEASURED
     assert with_bound.high > with_bound.value

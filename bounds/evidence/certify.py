@@ -12,9 +12,10 @@ import numpy as np
 from bounds._checks import FloatArray, confidence_level, unknown
 from bounds.evidence.compare import compare
 from bounds.evidence.diagnosis import SUPREMA
+from bounds.evidence.doubts import doubts, refuted
 from bounds.evidence.estimates import Estimates, estimate
 from bounds.evidence.findings import findings
-from bounds.evidence.guarantees import claim, doubts, guarantees, refuted, through_surrogate
+from bounds.evidence.guarantees import claim, guarantees, through_surrogate
 from bounds.evidence.mask_report import kept, mask_remarks, mask_report
 from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
@@ -132,7 +133,11 @@ def certify(
         ),
     )
     return _with_guarantees(
-        result, guarantees(m, confidence, keep, support_gap=not profiles.absolutely_continuous), refuted(m)
+        result,
+        guarantees(
+            m, confidence, keep, support_gap=not profiles.absolutely_continuous, cap=assumed.get("log_ratio_max")
+        ),
+        refuted(m),
     )
 
 

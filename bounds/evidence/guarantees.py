@@ -30,16 +30,22 @@ from bounds.evidence.confidence import (
 from bounds.evidence.confidence.bets import LEVELS
 from bounds.evidence.mask_terms import Terms, times
 from bounds.evidence.moments import Moments
-from bounds.results import Bound, Claim, Finding, Guarantees, Interval, Standing
+from bounds.results import Bound, Claim, Guarantees, Interval, Standing
 
 _LARGEST = 1.0 - 2.0**-53  # confidence
 _COMPARED = ("empirical_bernstein", "hoeffding")  # predictable bets depend on the order of the log
 _ENDLESS = 1e12
-_DOUBT = "what is guaranteed rests on what this speaks against"
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
-def guarantees(m: Moments, confidence: float, keep: BoolArray | None, *, support_gap: bool = False) -> Guarantees:
+def guarantees(
+    m: Moments,
+    confidence: float,
+    keep: BoolArray | None,
+    *,
+    support_gap: bool = False,
+    cap: float | None = None,
+) -> Guarantees:
     """Every interval of J(theta) - J(roll) that needs no bound.
 
     Parameters
@@ -48,6 +54,8 @@ def guarantees(m: Moments, confidence: float, keep: BoolArray | None, *, support
         Which responses the mask keeps.
     support_gap : bool
         Whether theta has mass where roll has none: then what needs theta << roll is left out.
+    cap : float or None
+        An assumed cap on abs(log ratio), ``log_ratio_max``.
     """
     if "reward" not in m:
         return Guarantees()
@@ -61,7 +69,7 @@ def guarantees(m: Moments, confidence: float, keep: BoolArray | None, *, support
         log_surrogate=_scaled(
             clustered_mean(times(data.reward, m["log_product"]), m.prompt, confidence), spread, "R log P"
         ),
-        masked=None if keep is None else masked(m, keep, confidence),
+        masked=None if keep is None else masked(m, keep, confidence, cap),
         kept_gain=None if keep is None else data.mean(times(keep * data.reward, m["log_product"])),
         rejected_reward=None if keep is None else data.mean(~keep * data.reward),
         prompts_needed=prompts_needed(prompt_means(data.gain, m.prompt), data.half),
@@ -120,7 +128,7 @@ class _Data:
             refuse("reward", f"in [{low:g}, {high:g}]", outside[0])
         self.spread, self.standing = high - low, standing
         self.reward = np.clip((reward - low) / self.spread, 0.0, 1.0)
-        self.excess = _excess(log_product)
+        self.excess = excess(log_product)
         self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
         self.prompt, self.confidence = prompt, confidence
         self.half = min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
@@ -179,19 +187,28 @@ class _Data:
         return Interval(self.spread * value, low, high, self.confidence, standing, method)
 
 
-def masked(m: Moments, keep: BoolArray, confidence: float) -> Interval:
-    """Both sides of the guarantee that looks at kept responses only, each end a one-sided clustered t-limit."""
+def masked(m: Moments, keep: BoolArray, confidence: float, cap: float | None = None) -> Interval:
+    """Both sides of the guarantee that looks at kept responses only.
+
+    Each end is a one-sided clustered t-limit; or, under an assumed ``cap`` on abs(log ratio), the end of a bet, since
+    log P is then at most ``cap`` times the horizon.
+    """
     low, high = m.reading.reward_range
-    spread = high - low
-    lower, upper = Terms(m, confidence).ends(keep)
-    return Interval(
-        (lower.value + upper.value) / 2.0,
-        max(lower.low, -spread),
-        min(upper.high, spread),
-        confidence,
-        Standing.ESTIMATED,
-        f"M R log P - (1-M) R and its mirror; {lower.method}",
-    )
+    spread, terms = high - low, Terms(m, confidence)
+    if cap is None:
+        lower, upper = terms.ends(keep)
+        ends, standing = (lower.low, upper.high), Standing.ESTIMATED
+    else:
+        reach = 1.0 + m.horizon * cap * (1.0 + 2e-6)
+        half = min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
+        below, above = (prompt_means(v, m.prompt) for v in terms.values(keep))
+        lower = betting(below, half, low=-reach, high=reach, side="lower")
+        upper = betting(above, half, low=-reach, high=reach, side="upper")
+        ends, standing = (spread * lower.low, spread * upper.high), Standing.ASSUMED
+        lower, upper = (replace(i, value=spread * i.value) for i in (lower, upper))
+    method = f"M R log P - (1-M) R and its mirror; {lower.method}"
+    value = (lower.value + upper.value) / 2.0
+    return Interval(value, max(ends[0], -spread), min(ends[1], spread), confidence, standing, method)
 
 
 def through_surrogate(gain: Interval, best: Bound, worst: Bound, confidence: float) -> Interval:
@@ -234,72 +251,8 @@ def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
     return math.ceil(many * gains.size)
 
 
-def refuted(m: Moments, confidence: float = 0.999) -> str:
-    """Why the hypotheses of the guarantees cannot be true of this log: E P is at most 1."""
-    product = betting(prompt_means(1.0 + _excess(m["log_product"]), m.prompt), confidence, low=0.0, side="lower")
-    if product.low <= 1.0:
-        return ""
-    return (
-        f"the mean ratio of whole responses is above {product.low:.4g} at confidence {confidence:g} (it cannot exceed "
-        "1): theta was fitted to these responses, or rollout_logprobs are not those of the law that sampled"
-    )
-
-
-def doubts(m: Moments, confidence: float = 0.999) -> list[Finding]:
-    """What in the log speaks against the hypotheses of its guarantees."""
-    if "reward" not in m:
-        return []
-    texts = (_unequal(m), _filtered(m, confidence), _normalised(m), _constant(m))
-    return [Finding("hypotheses", text, len(m), "responses", _DOUBT) for text in texts if text]
-
-
-def _unequal(m: Moments) -> str:
-    size = np.bincount(m.prompt)
-    if np.ptp(size) == 0:
-        return ""
-    return (
-        f"prompts have {size.min()} to {size.max()} responses and count alike: were some drawn more often, or sampled "
-        "until they succeeded? Then give each draw an id of its own, and log all responses"
-    )
-
-
-def _constant(m: Moments) -> str:
-    if np.ptp(m["reward"]) > 0.0:
-        return ""
-    return "all rewards are equal: asymptotic intervals of the gain rest on no variation, and are too narrow"
-
-
-def _filtered(m: Moments, confidence: float) -> str:
-    """Whether groups of equal 0/1 rewards are missing: of n responses one in 2^(n-1) groups has them at least."""
-    reward, prompt = m["reward"], m.prompt
-    low, high = m.reading.reward_range
-    if not np.isin(reward, (low, high)).all():
-        return ""
-    size = np.bincount(prompt)
-    top = np.bincount(prompt, weights=(reward == high).astype(np.float64))
-    groups = size[size > 1]
-    if ((top == 0) | (top == size))[size > 1].any() or not groups.size:
-        return ""
-    if np.log1p(-np.exp2(1.0 - groups)).sum() > math.log1p(-confidence):
-        return ""
-    return (
-        f"no group of the {groups.size} has equal rewards, which hardly happens by chance: were such groups filtered "
-        "out (dynamic sampling)? Then the guarantees speak of the prompts that were left"
-    )
-
-
-def _normalised(m: Moments) -> str:
-    """Whether rewards differ within groups and yet sum to 0 in every one, as advantages do."""
-    reward, prompt = m["reward"], m.prompt
-    size, sums = np.bincount(prompt), np.bincount(prompt, weights=reward)
-    sizes = np.bincount(prompt, weights=np.abs(reward))
-    telling = (size > 1) & (sizes > 0.0)
-    if telling.sum() < 2 or (np.abs(sums) > 1e-4 * sizes)[sizes > 0.0].any():
-        return ""
-    return "rewards sum to 0 in every group: these are advantages, not raw rewards; the guarantees need raw rewards"
-
-
-def _excess(log_product: FloatArray) -> FloatArray:
+def excess(log_product: FloatArray) -> FloatArray:
+    """P - 1, which may overflow to inf."""
     with np.errstate(over="ignore"):
         return np.asarray(np.expm1(log_product))
 

@@ -72,6 +72,10 @@ class Terms:
             upper=self.ends(keep)[1],
         )
 
+    def values(self, keep: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """What the lower end and its mirror are the means of [N], for rewards in [0, 1]."""
+        return self._gain(keep, self._reward), -self._gain(keep, 1.0 - self._reward)
+
     def ends(self, keep: BoolArray) -> tuple[Interval, Interval]:
         """Intervals of the lower end and of its mirror."""
         return self.lower(keep), self.mean(-self._spread * self._gain(keep, 1.0 - self._reward))

@@ -78,8 +78,8 @@ def reading_progress() -> Iterator[Callable[[Moments], None] | None]:
 
 def warn(m: Moments) -> None:
     """What is remarkable about a log, on stderr."""
+    from bounds.evidence.doubts import doubts
     from bounds.evidence.findings import findings
-    from bounds.evidence.guarantees import doubts
 
     for found in [*findings(m), *doubts(m)]:
         print(f"warning: {found}", file=sys.stderr)
