@@ -261,6 +261,11 @@ def test_the_kl_that_would_do_is_in_units_of_the_reward():
     assert ("a KL per response below" in c.sentence()) is (0.0 < gain < 0.1 * kl)
 
 
+def test_the_declared_range_is_printed():
+    c = bounds.certify(log([("a", 1.0, [0.1]), ("b", -3.0, [0.0])], reward_range=(-5.0, 5.0)))
+    assert "rewards are declared to lie in [-5, 5]" in " ".join(str(c).split())
+
+
 def test_unequal_groups_are_doubted_and_rewards_outside_refused():
     rows = [("a", 1.0, [0.1]), ("b", 0.0, [0.1]), ("b", 1.0, [-0.1])]
     assert any("prompts have 1 to 2 responses and count alike" in w for w in bounds.certify(log(rows)).warnings)

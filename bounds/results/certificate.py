@@ -62,7 +62,7 @@ class MaskReport:
                 f"Masked surrogate {self.surrogate_gain.value:.3g} over all responses (as in the paper), "
                 f"{self.surrogate_gain_per_accepted.value:.3g} per accepted one. "
             )
-        return text + "It changes none of the numbers above: a mask changes neither policy"
+        return text + "It changes no bound: a mask changes neither policy."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -213,6 +213,10 @@ class Certificate(Shown):
             text += f"; the published B* is {shown(self.best_published.value, 3)}{where}"
         return text + f". Standing: {self.best.standing.label}."
 
+    def _range(self) -> str:
+        low, high = self.table.profile["reward_range"]
+        return f"(rewards are declared to lie in [{low:g}, {high:g}])"
+
     @staticmethod
     def _noise_line(noise: Comparison) -> str:
         (floor, _, _), (above, low, high) = noise.first["kl_seq"].texts(), noise.difference["kl_seq"].texts()
@@ -266,7 +270,7 @@ class Certificate(Shown):
         lines = [
             f"Estimated intervals are Student's t over {self.prompts} {unit}: asymptotic, no certificates. Measured "
             "ones hold for every sample size.",
-            "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + ".",
+            "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}.",
         ]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
         lines += [] if self.noise_floor is None else [self._noise_line(self.noise_floor)]
