@@ -89,23 +89,32 @@ def certify(
     confidence = confidence_level(confidence)
     assumed = checked_assumptions(assume or {})
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
-    if isinstance(traces, Moments):
-        m = traces
-    else:
-        m = Moments.of(traces, statistics=chosen.statistics if chosen else (), suprema=bool(assumed))
+    m = traces
+    if isinstance(m, TraceSet):
+        m = Moments.of(m, statistics=chosen.statistics if chosen else (), suprema=bool(assumed))
     if not len(m):
         raise TraceError("the log has no response")
+    return _certificate(m, confidence, chosen, assumed, noise_floor)
+
+
+def _certificate(
+    m: Moments,
+    confidence: float,
+    mask: Mask | None,
+    assumed: Mapping[str, Any],
+    noise_floor: TraceSet | Moments | None,
+) -> Certificate:
     seen = [*findings(m), *doubts(m)]
     warnings = [f.text for f in seen]
     _refuse_refuted(m, assumed)
     found = estimate(m, confidence, assumed)
     intervals = found.intervals
     report, keep = None, None
-    if chosen is not None:
-        keep = kept(m, chosen)
-        report = mask_report(m, chosen, keep, confidence)
+    if mask is not None:
+        keep = kept(m, mask)
+        report = mask_report(m, mask, keep, confidence)
         intervals["acceptance"] = report.acceptance
-        warnings += mask_remarks(chosen, report.acceptance.value)
+        warnings += mask_remarks(mask, report.acceptance.value)
     profiles = _Profiles(m, found, assumed)
     table, upper = profiles.table(), profiles.upper_table()
     result = Certificate(
@@ -132,13 +141,8 @@ def certify(
             *([Assumption("horizon", m.horizon, "the longest response, since none was given")] * m.horizon_guessed),
         ),
     )
-    return _with_guarantees(
-        result,
-        guarantees(
-            m, confidence, keep, support_gap=not profiles.absolutely_continuous, cap=assumed.get("log_ratio_max")
-        ),
-        refuted(m),
-    )
+    gap, cap = not profiles.absolutely_continuous, assumed.get("log_ratio_max")
+    return _with_guarantees(result, guarantees(m, confidence, keep, support_gap=gap, cap=cap), refuted(m))
 
 
 def _with_guarantees(result: Certificate, found: Guarantees, against: str) -> Certificate:
