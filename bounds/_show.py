@@ -93,6 +93,15 @@ def jsonable(value: object) -> object:
     return finite(value) if isinstance(value, float) else value
 
 
+def many(n: int, noun: str) -> str:
+    """A number of things.
+
+    >>> many(1, "prompt"), many(2, "prompt")
+    ('1 prompt', '2 prompts')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def shown(x: float, digits: int = 7) -> str:
     """An upper bound for people: its last digit is rounded up, unless it agrees with ``x`` to 1e-12.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import unknown
-from bounds._show import Cells, Row, Shown, shown
+from bounds._show import Cells, Row, Shown, many, shown
 from bounds.results.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
 from bounds.results.explanation import Comparison
 from bounds.results.finding import Finding
@@ -228,7 +228,8 @@ class Certificate(Shown):
     def heading(self) -> str:
         """What was logged."""
         return (
-            f"{self.responses} responses to {self.prompts} prompts, {self.tokens} policy tokens, horizon "
+            f"{many(self.responses, 'response')} to {many(self.prompts, 'prompt')}, "
+            f"{many(self.tokens, 'policy token')}, horizon "
             f"{self.horizon} ({self.at_horizon:.1%} of the responses reach it)"
         )
 
@@ -266,10 +267,9 @@ class Certificate(Shown):
 
     def notes(self) -> list[str]:
         """What the numbers rest on, what was assumed, what is remarkable."""
-        unit = "prompt" if self.prompts == 1 else "prompts"
         lines = [
-            f"Estimated intervals are Student's t over {self.prompts} {unit}: asymptotic, no certificates. Measured "
-            "ones hold for every sample size.",
+            f"Estimated intervals are Student's t over {many(self.prompts, 'prompt')}: asymptotic, no certificates. "
+            "Measured ones hold for every sample size.",
             "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}.",
         ]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]

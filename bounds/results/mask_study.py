@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown
+from bounds._show import Cells, Row, Shown, many
 from bounds.results.mask_parts import (
     ChosenMask,
     Denominators,
@@ -123,8 +123,8 @@ class MaskStudy(Shown):
     def heading(self) -> str:
         """The mask, and what was logged."""
         return (
-            f"Mask {self.terms.mask}; {self.responses} responses to {self.prompts} prompts, {self.tokens} policy "
-            f"tokens, horizon {self.horizon}"
+            f"Mask {self.terms.mask}; {many(self.responses, 'response')} to {many(self.prompts, 'prompt')}, "
+            f"{many(self.tokens, 'policy token')}, horizon {self.horizon}"
         )
 
     def tables(self) -> list[Cells]:

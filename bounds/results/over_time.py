@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown, shown
+from bounds._show import Cells, Row, Shown, many, shown
 from bounds.results.standing import Interval
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RunOverTime(Shown):
         error = f"|Error| <= {shown(self.limit * self.reward_spread, 3)}"
         at = f"kl_seq <= {self.limit:.3g}, so {error}, by upper {100 * self.confidence:.6g}% limits,"
         if self.lost is None:
-            return f"{at} holds at every one of {len(self.steps)} steps."
+            return f"{at} holds at {many(len(self.steps), 'step')}, all there are."
         return f"{at} stopped being certifiable at step {self.lost}."
 
     def tables(self) -> list[Cells]:
