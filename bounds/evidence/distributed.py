@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -57,7 +58,7 @@ def _spread(files: list[Stream], work: Callable[[Stream], Any]) -> Iterator[Any]
     except ImportError:
         raise ImportError('Ray is not installed: pip install "trm-bounds[ray]"') from None
     if not ray.is_initialized():
-        ray.init(logging_level="ERROR", log_to_driver=False)
+        ray.init(logging_level=logging.ERROR, log_to_driver=False)
 
     def row(item: dict[str, Any]) -> dict[str, Any]:
         try:
