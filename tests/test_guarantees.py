@@ -14,6 +14,7 @@ import bounds
 from bounds.evidence.guarantees import guarantees, prompts_needed
 from bounds.evidence.moments import Moments
 from bounds.results import HYPOTHESES, Standing
+from bounds.surface.cli import main
 from tests.coverage_certificates import WORLDS, covered, too_few, world
 
 
@@ -343,3 +344,31 @@ def test_the_mask_that_would_do_is_said():
     assert (c.guarantees.kept_gain, c.guarantees.rejected_reward) == pytest.approx((kept, rejected))
     said = "a mask that rejects less reward than E[M R log P]" in c.sentence()
     assert said is (c.improvement.low <= 0.0)
+
+
+def test_a_guarantee_that_rests_on_an_assumption_says_so():
+    wins = [
+        {"reward": float(i % 2), "rollout_logprobs": [-6.0], "train_logprobs": [-5.6 if i % 2 else -6.7]}
+        for i in range(400)
+    ]
+    named = bounds.TraceSet.from_records([{**r, "prompt_id": f"p{i}"} for i, r in enumerate(wins)], horizon=4)
+    unnamed = bounds.TraceSet.from_records([{**r, "step": 1} for r in wins], horizon=4)
+    assert "under what is assumed" not in bounds.certify(named).sentence()
+    assert "under what is assumed of the log: an improvement is guaranteed" in bounds.certify(unnamed).sentence()
+    step = bounds.over_time(unnamed).steps[0]
+    assert step.acceptance.standing is step.improvement.standing is Standing.ASSUMED
+    assert "under what is assumed" in bounds.over_time(unnamed).notes()[0]
+
+
+def test_every_report_on_a_log_says_that_it_has_a_gap(tmp_path, capsys):
+    path = tmp_path / "gap.jsonl"
+    rows = [
+        {"prompt_id": f"p{i}", "reward": float(i % 2), "rollout_logprobs": [-1.0] * 30, "train_logprobs": [-1.05] * 30}
+        for i in range(40)
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    for command in (["masks"], ["explain"], ["metrics"], ["certify", "--objectives"]):
+        main([command[0], str(path), *command[1:], "--horizon", "30"])
+        captured = capsys.readouterr()
+        assert "is clearly below 1" in captured.err, command
+    assert "but for theta's mass where roll has none" in bounds.explain(bounds.read_traces(path, horizon=30)).how

@@ -135,6 +135,15 @@ def seems_to_have_gap(m: Moments) -> bool:
     return gap or bool(remark)
 
 
+def gap_remark(m: Moments) -> list[str]:
+    """What the mean ratio says against the log, if anything; where it would refuse the log, why."""
+    try:
+        remark = support_gap(m, {})[1]
+    except TraceError as error:
+        remark = str(error)
+    return [remark] if remark else []
+
+
 def support_gap(m: Moments, assumed: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether theta has mass off roll's support, and what to say of it.
 

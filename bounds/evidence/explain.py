@@ -17,6 +17,7 @@ from bounds.evidence.traces import TraceSet
 from bounds.results import Explanation, Interval, Part
 
 _TOP = 8  # tokens and prompts that are named
+_BY_K3 = "k3 of the sampled tokens: KL(roll||theta), but for theta's mass where roll has none"
 _PROBABILITIES = np.array([0.001, 0.01, 0.1, 0.5, 0.9, 0.99])
 
 
@@ -45,9 +46,7 @@ def explain(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) 
     parts = [traces] if isinstance(traces, TraceSet) else list(traces)
     whole = _Whole(parts)
     kl_seq = clustered_mean(whole.kl, whole.prompt, confidence, low=0.0)
-    how = (
-        "the exact KL(roll||theta) at sampled contexts" if whole.exact else "k3 of the sampled tokens, KL(roll||theta)"
-    )
+    how = "the exact KL(roll||theta) at sampled contexts" if whole.exact else _BY_K3
     splits = {}
     for name, split in _SPLITS.items():
         found = split(whole) if 0.0 < kl_seq.value < math.inf else None

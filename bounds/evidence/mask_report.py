@@ -16,6 +16,8 @@ from bounds.theory.masking import Mask
 
 def kept(m: Moments, mask: Mask) -> BoolArray:
     """Which responses [N] it keeps."""
+    if not mask.dropping:
+        return np.ones(len(m), dtype=np.bool_)
     return mask.holds({name: m[name] for name in mask.statistics})
 
 

@@ -11,8 +11,10 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, IntArray, confidence_level
 from bounds._show import shown
 from bounds.evidence.confidence import clustered_ratio
+from bounds.evidence.doubts import doubts
+from bounds.evidence.estimates import gap_remark
 from bounds.evidence.findings import findings
-from bounds.evidence.mask_report import mask_remarks
+from bounds.evidence.mask_report import kept, mask_remarks
 from bounds.evidence.mask_terms import Terms, share_of
 from bounds.evidence.moments import Moments, prompt_number
 from bounds.evidence.response import TraceError
@@ -84,8 +86,8 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
         raise TraceError("the log has no response")
     if lacking := [name for name in statistics_for(chosen) if name not in m]:
         raise ValueError(f"the moments lack {', '.join(lacking)}: keep statistics_for(mask) when reading the log")
-    warnings = [f.text for f in findings(m)]
-    terms, keep = Terms(m, confidence), _keep(m, chosen)
+    warnings = [*(f.text for f in (*findings(m), *doubts(m))), *gap_remark(m)]
+    terms, keep = Terms(m, confidence), kept(m, chosen)
     terms_of_mask = terms.of(chosen, keep)
     mixed, rejected = _groups(m, keep)
     picked = _choose(m, chosen, confidence)
@@ -98,7 +100,7 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
         confidence=confidence,
         terms=terms_of_mask,
         gain_without_mask=terms.gain_without_mask(),
-        reference=tuple(replace(terms.of(each, _keep(m, each)), title=title) for title, each in _REFERENCE.items()),
+        reference=tuple(replace(terms.of(each, kept(m, each)), title=title) for title, each in _REFERENCE.items()),
         by_threshold=_thresholds(m, chosen, terms),
         by_length=tuple(_length_rows(m, keep, confidence)),
         length_bias=bias,
@@ -117,11 +119,6 @@ def statistics_for(mask: Mask) -> tuple[str, ...]:
     counts = (name for criterion in mask.dropping for name in criterion.violation)
     looked_at = (name for each in (mask, *_REFERENCE.values()) for name in each.statistics)
     return tuple(dict.fromkeys([*looked_at, *counts]))
-
-
-def _keep(m: Moments, mask: Mask) -> BoolArray:
-    kept = np.ones(len(m), dtype=np.bool_)
-    return kept & mask.holds({name: m[name] for name in mask.statistics}) if mask.criteria else kept
 
 
 def _groups(m: Moments, keep: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -183,8 +180,8 @@ def _choose(m: Moments, mask: Mask, confidence: float) -> ChosenMask | None:
     choosing, judging = Terms(m, confidence, first), Terms(m, confidence, ~first)
     grids = (Mask((c,)) for kind in _kinds(mask) for c in _grid(kind, m, first))
     masks = dict.fromkeys([Mask(()), Mask(mask.dropping), *map(Mask.parse, PAPER.values()), *grids])
-    kept = {each: _keep(m, each) for each in masks}
-    values = {each: choosing.lower_value(keep[first]) for each, keep in kept.items()}
+    keeps = {each: kept(m, each) for each in masks}
+    values = {each: choosing.lower_value(keep[first]) for each, keep in keeps.items()}
     best = max(values, key=lambda each: values[each])
     return ChosenMask(
         mask=str(best),
@@ -192,7 +189,7 @@ def _choose(m: Moments, mask: Mask, confidence: float) -> ChosenMask | None:
         prompts_choosing=np.unique(m.prompt[first]).size,
         prompts_judging=np.unique(m.prompt[~first]).size,
         value_choosing=values[best],
-        lower=judging.lower(kept[best][~first]),
+        lower=judging.lower(keeps[best][~first]),
         lower_without=judging.lower(np.ones(int((~first).sum()), dtype=np.bool_)),
     )
 
@@ -268,8 +265,8 @@ def _denominators(m: Moments, keep: BoolArray, confidence: float) -> Denominator
     if "reward" not in m:
         return None
     gain = np.where(keep, m.surrogate, 0.0)
-    kept = keep.astype(np.float64)
-    per = [clustered_ratio(gain, d, m.prompt, confidence) if keep.any() else None for d in (kept, kept * m["length"])]
+    ones = keep.astype(np.float64)
+    per = [clustered_ratio(gain, d, m.prompt, confidence) if keep.any() else None for d in (ones, ones * m["length"])]
     return Denominators(clustered_ratio(gain, np.ones(len(m)), m.prompt, confidence), *per)
 
 

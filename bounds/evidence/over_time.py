@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -90,7 +91,10 @@ def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray, kl: FloatArra
         prompts=int(prompt.max()) + 1,
         kl_seq=clustered_mean(kl[here], prompt, confidence, low=0.0),
         worst_case_error=clustered_mean((high - low) * m["worst_error"][here], prompt, confidence, low=0.0),
-        acceptance=betting(prompt_means(keep[here].astype(np.float64), prompt), confidence, low=0.0, high=1.0),
+        acceptance=replace(
+            betting(prompt_means(keep[here].astype(np.float64), prompt), confidence, low=0.0, high=1.0),
+            standing=m.standing,
+        ),
         ppl_gap=clustered_mean(gap, prompt, confidence, low=0.0),
         surrogate_gain=None if reward is None else clustered_mean(m.surrogate[here], prompt, confidence, low=-math.inf),
         improvement=None

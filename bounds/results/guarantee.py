@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bounds._show import finite, shown
-from bounds.results.standing import Interval
+from bounds.results.standing import Interval, Standing
 
 #: What every guarantee from a log rests on; none of it can be read off the log.
 HYPOTHESES = (
@@ -121,6 +121,8 @@ class Guarantees:
         _, low, high = i.texts()
         level = f"{100 * i.confidence:.6g}%"
         text = f"J(theta) - J(roll) is between {low} and {high} at confidence {level}, {whose}"
+        if i.standing is Standing.ASSUMED:
+            text += ", under what is assumed of the log"
         if i.low > 0.0:
             return text + ": an improvement is guaranteed."
         if i.high < 0.0:

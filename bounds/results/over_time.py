@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bounds._show import Cells, Row, Shown, many, shown
-from bounds.results.standing import Interval
+from bounds.results.standing import Interval, Standing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +115,9 @@ class RunOverTime(Shown):
 
     def notes(self) -> list[str]:
         """Whether one may look after every step."""
-        known = "acceptance and improvement hold for every sample size, the others are asymptotic."
+        assumed = self.steps[0].acceptance.standing is Standing.ASSUMED
+        condition = " under what is assumed of the log (certify says what)" if assumed else ""
+        known = f"acceptance and improvement hold for every sample size{condition}, the others are asymptotic."
         if self.time_uniform:
             return [f"The intervals of one estimate hold at all steps at once (step k spends 1/(k (k+1))); {known}"]
         return [f"Each interval holds by itself ({known[:-1]}); to look after every step, ask for time-uniform ones."]

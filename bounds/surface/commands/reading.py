@@ -79,9 +79,10 @@ def reading_progress() -> Iterator[Callable[[Moments], None] | None]:
 def warn(m: Moments) -> None:
     """What is remarkable about a log, on stderr."""
     from bounds.evidence.doubts import doubts
+    from bounds.evidence.estimates import gap_remark
     from bounds.evidence.findings import findings
 
-    for found in [*findings(m), *doubts(m)]:
+    for found in [*findings(m), *doubts(m), *gap_remark(m)]:
         print(f"warning: {found}", file=sys.stderr)
 
 
