@@ -25,6 +25,7 @@ _HOMES = {
     "Standing": "bounds.results:Standing",
     "TraceError": "bounds.evidence.response:TraceError",
     "TraceSet": "bounds.evidence.traces:TraceSet",
+    "by_position": "bounds.evidence.by_position:by_position",
     "certify": "bounds.evidence.certify:certify",
     "compare": "bounds.evidence.compare:compare",
     "divergence": "bounds.divergence",
@@ -35,6 +36,9 @@ _HOMES = {
     "over_time": "bounds.evidence.over_time:over_time",
     "mask_study": "bounds.evidence.masks:mask_study",
     "plot_bounds": "bounds.surface.plots:plot_bounds",
+    "plot_by_position": "bounds.surface.plots:plot_by_position",
+    "plot_ladder": "bounds.surface.plots:plot_ladder",
+    "plot_masks": "bounds.surface.plots:plot_masks",
     "plot_over_time": "bounds.surface.plots:plot_over_time",
     "proof": "bounds.proof",
     "read_traces": "bounds.evidence.readers:read_traces",
@@ -55,6 +59,7 @@ __all__ = [
     "Standing",
     "TraceError",
     "TraceSet",
+    "by_position",
     "certify",
     "compare",
     "divergence",
@@ -65,6 +70,9 @@ __all__ = [
     "mask_study",
     "over_time",
     "plot_bounds",
+    "plot_by_position",
+    "plot_ladder",
+    "plot_masks",
     "plot_over_time",
     "proof",
     "read_traces",
@@ -76,6 +84,7 @@ __all__ = [
 if TYPE_CHECKING:
     from bounds import divergence as divergence
     from bounds import proof as proof
+    from bounds.evidence.by_position import by_position
     from bounds.evidence.certify import certify
     from bounds.evidence.compare import compare
     from bounds.evidence.explain import explain
@@ -86,7 +95,7 @@ if TYPE_CHECKING:
     from bounds.evidence.traces import TraceSet
     from bounds.results import BoundTable, Certificate, Interval, MaskStudy, Standing
     from bounds.surface import figures as figures
-    from bounds.surface.plots import plot_bounds, plot_over_time
+    from bounds.surface.plots import plot_bounds, plot_by_position, plot_ladder, plot_masks, plot_over_time
     from bounds.theory.invert import largest, trust_regions
     from bounds.theory.masking import Mask
     from bounds.theory.profile import Profile

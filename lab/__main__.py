@@ -18,7 +18,7 @@ from lab import figures
 from lab.methods import METHODS
 from lab.task import Task
 from lab.tiny import TinyRun, run_steps
-from lab.train import Pretraining, Run, Trainer, new_model, pretrain, score, train
+from lab.train import Pretraining, Run, Trainer, log_over_time, new_model, pretrain, score, train
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +60,10 @@ def _calibrate(arguments: argparse.Namespace) -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     run = Run(**_given(arguments, Run))
+    if arguments.log is not None:
+        log_over_time(run, comparison.shipped(arguments.base), arguments.log, arguments.every, _progress)
+        print(arguments.log)
+        return
     trainer = Trainer(run, comparison.shipped(arguments.base))
     rows = train(trainer, arguments.folder / f"{run.method}-{run.seed}", _progress)
     print(f"score {rows[-1]['score']:.3f} after {run.steps} steps")
@@ -120,7 +124,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--start", type=Path, help="weights to go on from")
     _options(sub, Pretraining)
     command("calibrate", _calibrate, "fix the thresholds on the calibration seed")
-    _options(command("train", _train, "one training run"), Run, method="trm-avg", seed=0)
+    sub = command("train", _train, "one training run")
+    sub.add_argument("--log", type=Path, help="only a log of it over time, for certify --by-step")
+    sub.add_argument("--every", type=int, default=2, help="with --log: every so many steps (default 2)")
+    _options(sub, Run, method="trm-avg", seed=0)
     sub = command("compare", _compare, "all runs of a preset, the table and the figures")
     sub.add_argument("--preset", choices=sorted(comparison.PRESETS), default="quick")
     sub.add_argument("--out", type=Path, default=Path("lab/runs/results"), help="where the table goes")

@@ -143,26 +143,29 @@ class Trainer:
             seen["score"] = score(self.model, self.task, run.held_out)
         return {"step": self.step, **seen}
 
-    def log(self, path: Path, *, prompts: int = 32, group: int = 4) -> None:
-        """A canonical log: fresh responses of the stale engine, scored by the final weights, with exact divergences."""
-        from bounds import TraceSet
+    def records(self, prompts: int = 32, group: int = 4, draw: int = 10**6) -> list[dict[str, Any]]:
+        """Fresh responses of the stale engine, scored by the weights of now, with exact divergences, as a log has them.
 
+        ``draw`` names which prompts and responses.
+        """
         with torch.no_grad():
-            drawn = self.rollout(np.random.default_rng([self.run.seed, 10**6]), prompts, group)
+            drawn = self.rollout(np.random.default_rng([self.run.seed, draw]), prompts, group)
             law = training_law(self.model, drawn)
             exact = divergences_from_logits(drawn.log_law, law)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        TraceSet.from_arrays(
-            drawn.logprobs.numpy(),
-            at(law, drawn.tokens).numpy(),
-            mask=drawn.mask.numpy(),
-            rewards=drawn.rewards.numpy(),
-            prompt_ids=drawn.group.tolist(),
-            horizon=self.task.horizon,
-            kl=exact.kl.numpy(),
-            tv=exact.tv.numpy(),
-            chi2=exact.chi2.numpy(),
-        ).to_parquet(path, dtype="float32")
+        by_token = {"rollout_logprobs": drawn.logprobs, "train_logprobs": at(law, drawn.tokens), "mask": drawn.mask}
+        by_token |= {"kl": exact.kl, "tv": exact.tv, "chi2": exact.chi2}
+        return [
+            {
+                "prompt_id": str(number),
+                "reward": drawn.rewards[i].item(),
+                **{name: values[i].tolist() for name, values in by_token.items()},
+            }
+            for i, number in enumerate(drawn.group.tolist())
+        ]
+
+    def log(self, path: Path) -> None:
+        """A canonical log of :meth:`records`."""
+        write_log(self.records(), self.task.horizon, path)
 
     def save(self, path: Path) -> None:
         """Everything that the next step depends on."""
@@ -203,6 +206,28 @@ def train(trainer: Trainer, folder: Path, progress: Progress = print) -> list[di
         if trainer.step % 10 == 0 or trainer.step == trainer.run.steps:
             trainer.save(checkpoint)
     return rows
+
+
+def write_log(records: list[dict[str, Any]], horizon: int, path: Path) -> None:
+    """One Parquet file in the canonical form."""
+    from bounds import TraceSet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    TraceSet.from_records(records, horizon=horizon).to_parquet(path, dtype="float32")
+
+
+def log_over_time(run: Run, start: Start, path: Path, every: int, progress: Progress = print) -> None:
+    """One log of a whole run: at every so many steps, 2 responses to each of 24 new prompts; log-probs only."""
+    trainer, records = Trainer(run, start), []
+    while True:
+        if trainer.step % every == 0:
+            for record in trainer.records(24, 2, draw=10**6 + trainer.step):
+                kept = {n: v for n, v in record.items() if n not in ("kl", "tv", "chi2")}
+                records.append({**kept, "step": trainer.step, "prompt_id": f"{trainer.step}-{record['prompt_id']}"})
+        if trainer.step == run.steps:
+            break
+        progress(_sentence(run, {"step": trainer.step + 1, **trainer.advance()}))
+    write_log(records, trainer.task.horizon, path)
 
 
 def _sentence(run: Run, row: Mapping[str, Any]) -> str:

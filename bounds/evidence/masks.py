@@ -29,6 +29,7 @@ from bounds.results import (
     MaskTerms,
     Reweighing,
 )
+from bounds.theory.mask_statistics import unviolated
 from bounds.theory.masking import PAPER, Criterion, Mask
 
 #: The mask that is looked at unless another is asked for: both of the paper's, together.
@@ -220,20 +221,15 @@ def _length_bias(m: Moments, criterion: Criterion, confidence: float) -> LengthB
     p = share_of(violating, length, m.prompt, confidence)
     keep = criterion.holds(m[criterion.statistic])
     quarter = _quarters(length)
-    predicted = _unviolated(p.value, length)
+    predicted = unviolated(p.value, length)
     lengths = sorted({*_PAPER_LENGTHS, m.horizon})
     return LengthBias(
         criterion=str(criterion),
         violation=p,
         measured=tuple(_length_rows(m, keep, confidence)),
         predicted=tuple(float(predicted[quarter == k].mean()) for k in range(quarter.max() + 1)),
-        at_length=tuple((T, float(_unviolated(p.value, np.array([float(T)]))[0])) for T in lengths),
+        at_length=tuple((T, float(unviolated(p.value, float(T)))) for T in lengths),
     )
-
-
-def _unviolated(p: float, length: FloatArray) -> FloatArray:
-    """(1 - p)^length."""
-    return np.asarray(np.exp(length * math.log1p(-p)) if p < 1.0 else np.zeros_like(length))
 
 
 def _reweighing(m: Moments, rule: Criterion, confidence: float) -> Reweighing:

@@ -1,6 +1,7 @@
 """What the project answers with: frozen results that show themselves as text, HTML, frame and JSON."""
 
 from bounds.results.bound import Bound, BoundTable, Input, Withheld
+from bounds.results.by_position import ByPosition, PositionBin
 from bounds.results.certificate import Certificate, LengthBucket, MaskReport
 from bounds.results.explanation import Comparison, Explanation, Part
 from bounds.results.finding import Finding
@@ -17,6 +18,7 @@ __all__ = [
     "Assumption",
     "Bound",
     "BoundTable",
+    "ByPosition",
     "Certificate",
     "ChosenMask",
     "Claim",
@@ -38,6 +40,7 @@ __all__ = [
     "Objective",
     "ObjectiveTable",
     "Part",
+    "PositionBin",
     "Reweighing",
     "RunOverTime",
     "Standing",

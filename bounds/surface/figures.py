@@ -1,7 +1,8 @@
-"""Every figure: a name, the function that makes its data, the function that draws it.
+"""Every figure: a name, the function that makes its data, the functions that draw it.
 
-``trm-bounds figures`` and the notebooks draw from here; each figure is written as PNG, PDF, and a CSV of
-exactly the numbers that are drawn.
+``trm-bounds figures`` and the notebooks draw from here. Each figure is written as PNG (for light and for dark
+surroundings), as PDF, and as a CSV of exactly the numbers that are drawn; the paper's tables
+(:mod:`bounds.surface.paper_tables`) go beside them.
 """
 
 from __future__ import annotations
@@ -9,163 +10,97 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from bounds._checks import unknown
-from bounds.results import Bound
-from bounds.surface import plots
-from bounds.theory.terms import remaining_weights
-from bounds.theory.unified import unified
+from bounds.surface import drawing, figure_data
+from bounds.surface.paper_tables import TABLES, write_table
+from bounds.surface.style import COLUMN, look
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The inputs of the paper's table (2512.23075v4): T = 4096, delta = 1e-4, D = 0.01; and with total variations.
-PAPER_KL_ONLY: dict[str, Any] = {"T": 4096, "delta": 1e-4, "kl_seq": 0.01}
-PAPER_KL_AND_TV: dict[str, Any] = {**PAPER_KL_ONLY, "epsilon": 5e-3, "tv_seq": 0.05}
+_Draw = Callable[["pd.DataFrame", "Axes"], "Axes"]
 
 
 @dataclass(frozen=True, slots=True)
 class FigureEntry:
-    """How a figure is made."""
+    """How a figure is made.
+
+    Attributes
+    ----------
+    title : str
+        Stands above it; says what to see.
+    data : callable
+        The numbers; with several panels, a column ``panel`` says which each row belongs to.
+    draws : tuple of callables
+        ``draw(frame, ax) -> ax``, one for each panel, from top to bottom.
+    height : float
+        Inches; the width is one column of a paper.
+    ratios : tuple of float
+        Relative heights of the panels, if they differ.
+    """
 
     title: str
     data: Callable[[], pd.DataFrame]
-    draw: Callable[[pd.DataFrame, Axes], Axes]
-    size: tuple[float, float]  # inches
-    panels: int = 1  # with more, the data has a column "panel" and each value of it gets its own axes
-
-
-def comparison_data() -> pd.DataFrame:
-    """Every rule at the paper's inputs: columns inputs, rule, family, value, vacuous."""
-    import pandas as pd
-
-    rows = [
-        {"inputs": label, "rule": b.name, "family": b.family, "value": b.value, "vacuous": b.vacuous}
-        for label, known in (("KL only", PAPER_KL_ONLY), ("KL and TV", PAPER_KL_AND_TV))
-        for b in unified(**known).bounds
-    ]
-    return pd.DataFrame(rows)
-
-
-def scaling_data() -> pd.DataFrame:
-    """Every rule against T at delta = 1e-4, epsilon = 5e-3: columns T, rule, family, value, slope (d log / d log T)."""
-    import pandas as pd
-
-    horizons = sorted({4096, *np.unique(np.geomspace(16, 10**6, 61).round().astype(int)).tolist()})
-    rows = []
-    for T in horizons:
-        ahead = {b.name: b.value for b in unified(T=T + max(1, T // 100), delta=1e-4, epsilon=5e-3).bounds}
-        for b in unified(T=T, delta=1e-4, epsilon=5e-3).bounds:
-            slope = np.log(ahead[b.name] / b.value) / np.log((T + max(1, T // 100)) / T)
-            rows.append({"T": T, "rule": b.name, "family": b.family, "value": b.value, "slope": slope})
-    return pd.DataFrame(rows)
-
-
-def regimes_data() -> pd.DataFrame:
-    """Which rule gives B*: columns panel, x, y, rule, value.
-
-    The paper's six over delta x T (epsilon and D set well below what delta implies), all rules over epsilon x T
-    where only epsilon and chi2 = 4 epsilon^2 are known, and all rules over epsilon x D at T = 4096. Of rules that are
-    equal to 1e-12 the last in RULES is named.
-    """
-    import pandas as pd
-
-    rows = []
-
-    def add(panel: str, x: float, y: float, bounds: Iterable[Bound]) -> None:
-        *_, last = (b for b in bounds if b.value <= min(c.value for c in bounds) * (1 + 1e-12))
-        rows.append({"panel": panel, "x": x, "y": y, "rule": last.name, "value": last.value})
-
-    horizons = np.unique(np.geomspace(4, 10**6, 25).round().astype(int))
-    for T in horizons:
-        for delta in np.geomspace(1e-8, 10.0, 28):
-            table = unified(T=int(T), delta=delta, epsilon=min(1.0, np.sqrt(delta / 2) / 3), kl_seq=T * delta / 50)
-            six = [b for b in table.bounds if b.name in table.published_b_star]
-            add("published: δ × T, ε = sqrt(δ/2)/3, D = Tδ/50", float(delta), float(T), six)
-        for epsilon in np.geomspace(1e-7, 0.5, 28):
-            table = unified(T=int(T), epsilon=epsilon, chi2_max=4 * epsilon**2)
-            add("all: ε × T, χ² = 4ε²", float(epsilon), float(T), table.bounds)
-    for epsilon in np.geomspace(1e-8, 0.5, 28):
-        for kl_seq in np.geomspace(1e-6, 100.0, 28):
-            table = unified(T=4096, epsilon=epsilon, kl_seq=kl_seq)
-            add("all: ε × D, T = 4096", float(epsilon), float(kl_seq), table.bounds)
-    return pd.DataFrame(rows)
-
-
-def adaptive_routes_data() -> pd.DataFrame:
-    """What each position adds to the adaptive bound, by steps ahead: columns ahead, route, contribution, cross.
-
-    T = 4096, delta = 1e-4, epsilon = 5e-4: the routes cross at delta / (2 epsilon^2) = 200 steps ahead.
-    """
-    import pandas as pd
-
-    T, delta, epsilon = 4096, 1e-4, 5e-4
-    routes = {
-        "coupling: (T-t) ε": remaining_weights(T, epsilon=epsilon),
-        "Pinsker: sqrt((T-t) δ/2)": remaining_weights(T, delta=delta),
-        "adaptive: the smaller": remaining_weights(T, epsilon=epsilon, delta=delta),
-    }
-    ahead = np.arange(T - 1, -1, -1)
-    keep = np.isin(ahead, np.unique(np.geomspace(1, T - 1, 300).round().astype(int)))
-    frames = [
-        pd.DataFrame(
-            {
-                "ahead": ahead[keep],
-                "route": name,
-                "contribution": 4 * epsilon * w[keep],
-                "cross": delta / (2 * epsilon**2),
-            }
-        )
-        for name, w in routes.items()
-    ]
-    return pd.concat(frames, ignore_index=True)
-
-
-def tightness_data() -> pd.DataFrame:
-    """For each rule and T the known instance that comes nearest; see :func:`bounds.proof.worst_case.tightness`."""
-    import pandas as pd
-
-    from bounds.proof.worst_case import tightness
-
-    return pd.DataFrame(tightness())
+    draws: tuple[_Draw, ...]
+    height: float
+    ratios: tuple[float, ...] = ()
 
 
 FIGURES: dict[str, FigureEntry] = {
     "comparison": FigureEntry(
-        "The bound at the paper's inputs\n(T = 4096, δ = 1e-4, D = 0.01; with total variations ε = 5e-3, TV = 0.05)",
-        comparison_data,
-        plots.plot_comparison,
-        (7.2, 8.4),
+        "The bound at the paper's inputs: T = 4096, δ = 1e-4, D = 0.01;\n"
+        "with total variations ε = 5e-3 and 0.05 of a response",
+        figure_data.comparison_data,
+        (drawing.draw_comparison,),
+        6.2,
     ),
     "scaling": FigureEntry(
         "How the bounds grow with the horizon (δ = 1e-4, ε = 5e-3)",
-        scaling_data,
-        plots.plot_scaling,
-        (7.2, 4.4),
+        figure_data.scaling_data,
+        (drawing.draw_scaling,),
+        4.0,
     ),
-    "regimes": FigureEntry(
-        "Which rule is smallest",
-        regimes_data,
-        plots.plot_regimes,
-        (10.5, 4.6),
-        panels=3,
-    ),
+    "regimes": FigureEntry("Which rule is smallest", figure_data.regimes_data, (drawing.draw_regimes,) * 3, 9.6),
     "adaptive_routes": FigureEntry(
-        "The two routes of the adaptive bound cross at T − t = δ/(2ε²) = 200\n(T = 4096, δ = 1e-4, ε = 5e-4)",
-        adaptive_routes_data,
-        plots.plot_routes,
-        (6.0, 3.8),
+        "The two routes of the adaptive bound cross\nat T − t = δ/(2ε²) = 200 (T = 4096, δ = 1e-4, ε = 5e-4)",
+        figure_data.adaptive_routes_data,
+        (drawing.draw_routes,),
+        2.6,
     ),
     "tightness": FigureEntry(
         "Worst error attained by known instances / bound\n(at T = 1 there is no error; 1.00 where the bound is 0, too)",
-        tightness_data,
-        plots.plot_tightness,
-        (5.6, 6.6),
+        figure_data.tightness_data,
+        (drawing.draw_tightness,),
+        4.6,
+    ),
+    "length_bias": FigureEntry(
+        "A maximum rejects long responses;\nLN-TRM weighs positions instead",
+        figure_data.length_bias_data,
+        (drawing.draw_acceptance, drawing.draw_weights),
+        4.2,
+    ),
+    "certificate": FigureEntry(
+        "One log: divergence of a token by position (95 % intervals),\nand what bounds the error",
+        figure_data.certificate_data,
+        (drawing.draw_positions,) * 3 + (drawing.draw_ladder,),
+        8.0,
+        (1.0, 1.0, 1.0, 3.2),
+    ),
+    "run_over_time": FigureEntry(
+        "A run whose mismatch nobody corrects, step by step\n(95 % intervals; kept by TRM-Avg at 0.001)",
+        figure_data.run_over_time_data,
+        (drawing.draw_over_time,) * 6,
+        8.4,
+    ),
+    "mask_tradeoff": FigureEntry(
+        "What masks keep, and what is left of the guarantee",
+        figure_data.mask_tradeoff_data,
+        (drawing.draw_masks,) * 2,
+        4.8,
     ),
 }
 
@@ -192,19 +127,25 @@ def draw(name: str) -> Figure:
     >>> draw("scaling").axes[0].get_xlabel()
     'horizon T (tokens)'
     """
-    entry = _entry(name)
-    return _draw(entry, entry.data())
+    if name not in FIGURES:
+        raise KeyError(unknown("figure", name, FIGURES))
+    with look("light"):
+        return figure_of(FIGURES[name], FIGURES[name].data())
 
 
-def write(names: Iterable[str] = (), out: str | Path = "figures") -> list[Path]:
-    """Write figures as PNG, PDF and CSV.
+def write(
+    names: Iterable[str] = (), out: str | Path = "figures", on_start: Callable[[str], None] | None = None
+) -> list[Path]:
+    """Write figures as PNG, PDF and CSV, and tables as LaTeX, Markdown and CSV.
 
     Parameters
     ----------
     names : iterable of str
-        Keys of :data:`FIGURES`; all, if there is none.
+        Keys of :data:`FIGURES` and :data:`bounds.surface.paper_tables.TABLES`; all, if there is none.
     out : path
         The folder; it is made where it is missing.
+    on_start : callable, optional
+        Called with each name before it is made.
 
     Returns
     -------
@@ -216,36 +157,58 @@ def write(names: Iterable[str] = (), out: str | Path = "figures") -> list[Path]:
     KeyError
         If there is no figure of a name; nothing is written then.
     """
-    entries = {name: _entry(name) for name in list(names) or FIGURES}
+    chosen = list(dict.fromkeys(names)) or [*FIGURES, *TABLES]
+    for name in chosen:
+        if name not in FIGURES and name not in TABLES:
+            raise KeyError(unknown("figure", name, [*FIGURES, *TABLES]))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, entry in entries.items():
-        data = entry.data()
-        figure = _draw(entry, data)
-        for suffix, options in ((".png", {"dpi": 200}), (".pdf", {"metadata": {"CreationDate": None}})):
-            figure.savefig(folder / f"{name}{suffix}", **options)
-            paths.append(folder / f"{name}{suffix}")
-        data.to_csv(folder / f"{name}.csv", index=False, float_format="%.12g")
-        paths.append(folder / f"{name}.csv")
+    for name in chosen:
+        if on_start is not None:
+            on_start(name)
+        make = write_table if name in TABLES else _write_figure
+        paths += make(name, folder)
     return paths
 
 
-def _entry(name: str) -> FigureEntry:
-    if name not in FIGURES:
-        raise KeyError(unknown("figure", name, FIGURES))
-    return FIGURES[name]
+def _write_figure(name: str, folder: Path) -> list[Path]:
+    entry = FIGURES[name]
+    data = entry.data()
+    return [*save(lambda: figure_of(entry, data), folder / name), write_csv(data, folder / f"{name}.csv")]
 
 
-def _draw(entry: FigureEntry, data: pd.DataFrame) -> Figure:
+def save(make: Callable[[], Figure], stem: Path) -> list[Path]:
+    """A figure as ``stem.png``, ``stem.dark.png`` (for dark surroundings) and ``stem.pdf``."""
+    paths = []
+    for suffix, surroundings, options in (
+        (".png", "light", {"dpi": 300}),
+        (".dark.png", "dark", {"dpi": 300}),
+        (".pdf", "light", {"metadata": {"CreationDate": None}}),
+    ):
+        paths.append(stem.with_name(stem.name + suffix))
+        with look(surroundings):
+            make().savefig(paths[-1], **options)
+    return paths
+
+
+def write_csv(data: pd.DataFrame, path: Path) -> Path:
+    """Exactly what is drawn, to 12 digits."""
+    data.to_csv(path, index=False, float_format="%.12g")
+    return path
+
+
+def figure_of(entry: FigureEntry, data: pd.DataFrame) -> Figure:
+    """A figure of these numbers, in the look of the moment."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=entry.size, layout="constrained")
-    if entry.panels == 1:
-        ax = entry.draw(data, figure.subplots())
-        ax.set_title(entry.title, fontsize=9, loc="left")
+    figure = Figure(figsize=(COLUMN, entry.height), layout="constrained")
+    figure.suptitle(entry.title, x=0.01, ha="left")
+    count = len(entry.draws)
+    axes = figure.subplots(count, 1, squeeze=False, height_ratios=entry.ratios or [1.0] * count)[:, 0]
+    if count == 1:
+        entry.draws[0](data, axes[0])
         return figure
-    figure.suptitle(entry.title, fontsize=10, x=0.01, ha="left")
-    for ax, (panel, part) in zip(figure.subplots(1, entry.panels), data.groupby("panel", sort=False), strict=True):
-        entry.draw(part, ax).set_title(str(panel), fontsize=9, loc="left")
+    for ax, draw_panel, (panel, part) in zip(axes, entry.draws, data.groupby("panel", sort=False), strict=True):
+        draw_panel(part, ax).set_title(str(panel))
     return figure

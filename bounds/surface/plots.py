@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bounds._show import shown
-from bounds.results import BoundTable, RunOverTime
-from bounds.theory.unified import RULES
+from bounds.results import BoundTable, ByPosition, Certificate, Interval, MaskStudy, RunOverTime
+from bounds.surface.drawing import (
+    FAMILY_COLOURS,
+    FAMILY_TITLES,
+    SHARE_KEPT,
+    draw_ladder,
+    draw_masks,
+    draw_over_time,
+    draw_positions,
+    family_legend,
+    finish_bars,
+    number_beside,
+)
+from bounds.surface.style import COLUMN
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-# Okabe and Ito's colours: distinct for every kind of colour vision
-_PUBLISHED, _SHARP, _LINE = "#0072B2", "#D55E00", "#444444"
-_CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
-_DASHES = ("-", "--", "-.", ":")
-_ENDS = ("value", "low", "high")
 
 
 def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
@@ -29,150 +34,108 @@ def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
         raise TypeError(f"table must be a BoundTable (of a certificate: its .table), got {type(table).__name__}")
     ax = _axes(ax)
     bounds = [b for b in table.sorted()[::-1] if math.isfinite(b.value)]
-    colours = [_SHARP if b.family == "sharp" else _PUBLISHED for b in bounds]
-    ax.barh([b.name for b in bounds], [b.value for b in bounds], color=colours)
+    ax.barh([b.name for b in bounds], [b.value for b in bounds], color=[FAMILY_COLOURS[b.family] for b in bounds])
     for row, b in enumerate(bounds):
-        ax.annotate(shown(b.value), (b.value, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
-    _finish_bars(ax, table.reward_spread)
-    _family_legend(ax, {"published": _PUBLISHED, "this project": _SHARP}, top=True)
+        number_beside(ax, b.value, row)
+    finish_bars(ax, table.reward_spread)
+    family_legend(ax, [(FAMILY_TITLES[f], FAMILY_COLOURS[f], 1.0) for f in ("published", "sharp")], inside=True)
     return ax
 
 
-def plot_comparison(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Bars of ``value`` by ``rule`` for the two kinds of ``inputs``, published beside sharp."""
-    ax = _axes(ax)
-    rules = list(dict.fromkeys(frame["rule"]))[::-1]
-    kinds = list(dict.fromkeys(frame["inputs"]))
-    height = 0.8 / len(kinds)
-    for k, kind in enumerate(kinds):
-        part = frame[frame["inputs"] == kind].set_index("rule").loc[rules]
-        rows = [row + 0.2 - k * height for row in range(len(rules))]
-        colours = [_SHARP if f == "sharp" else _PUBLISHED for f in part["family"]]
-        ax.barh(rows, part["value"], height=height, color=colours, alpha=(0.5, 1.0)[k % 2])
-        for row, value in zip(rows, part["value"], strict=True):
-            ax.annotate(shown(value), (value, row), (3, 0), textcoords="offset points", va="center", fontsize=7)
-    ax.set_yticks(range(len(rules)), rules)
-    _finish_bars(ax, 1.0)
-    _family_legend(
-        ax,
-        {
-            f"published, {kinds[0]}": (_PUBLISHED, 0.5),
-            f"published, {kinds[1]}": (_PUBLISHED, 1.0),
-            f"this project, {kinds[0]}": (_SHARP, 0.5),
-            f"this project, {kinds[1]}": (_SHARP, 1.0),
-        },
-    )
-    return ax
+def plot_ladder(certificate: Certificate, ax: Axes | None = None) -> Axes:
+    """Bounds from a log, largest first, down to the worst error that the responses show; open marks are optimistic."""
+    return draw_ladder(ladder_frame(certificate), _axes(ax))
 
 
-def plot_scaling(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Curves of ``value`` against ``T`` by ``rule``, each with its ``slope`` at T = 4096."""
-    ax = _axes(ax)
-    published = 0
-    for name, part in frame.groupby("rule", sort=False):
-        if str(name).startswith("halved_"):
-            ax.plot(part["T"], part["value"], color="#BBBBBB", linewidth=0.7, zorder=1)
-            continue
-        if part["family"].iloc[0] == "sharp":
-            colour, width, dash = _SHARP, 2.2, "-" if name == "trajectory_kl" else "--"
-        else:
-            colour, width, dash = _CYCLE[published % 6], 1.2, _DASHES[published % 4]
-            published += 1
-        label = f"{name}  (T^{part.loc[part['T'] == 4096, 'slope'].iloc[0]:.2f})"
-        ax.plot(part["T"], part["value"], label=label, color=colour, linewidth=width, linestyle=dash)
-    ax.plot([], [], color="#BBBBBB", linewidth=0.7, label="halved_..., slopes as published")
-    ax.axhline(1.0, color=_LINE, linewidth=1)
-    right = frame["T"].max()
-    ax.annotate("vacuous above 1", (right, 1), (0, 3), textcoords="offset points", ha="right", fontsize=8, color=_LINE)
-    ax.set(xscale="log", yscale="log", xlabel="horizon T (tokens)", ylabel="bound on |Error|")
-    ax.legend(
-        fontsize=7,
-        frameon=False,
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        title="rule (slope at T = 4096)",
-        title_fontsize=8,
-    )
-    return ax
-
-
-def plot_regimes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """One mark for each point (x, y), coloured by the ``rule`` that is smallest there."""
-    ax = _axes(ax)
-    order = [r.name for r in RULES]  # a rule looks the same in every panel
-    for name, part in sorted(frame.groupby("rule"), key=lambda item: order.index(str(item[0]))):
-        k = order.index(str(name))
-        colour, mark = _CYCLE[k % len(_CYCLE)], "sov^DPX"[k // len(_CYCLE)]
-        ax.scatter(part["x"], part["y"], s=14, color=colour, marker=mark, label=str(name), linewidths=0)
-    x, y = frame["panel"].iloc[0].split(": ")[1].split(",")[0].split(" × ")
-    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
-    ax.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, markerscale=1.5)
-    return ax
-
-
-def plot_routes(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Curves of ``contribution`` against the steps ``ahead``, by ``route``; a line where the routes ``cross``."""
-    ax = _axes(ax)
-    looks = ((_CYCLE[0], "--", 1.5), (_CYCLE[1], "-.", 1.5), (_CYCLE[5], "-", 2.5))
-    for (name, part), (colour, dash, width) in zip(frame.groupby("route", sort=False), looks, strict=True):
-        ax.plot(part["ahead"], part["contribution"], label=str(name), color=colour, linestyle=dash, linewidth=width)
-    crossing = frame["cross"].iloc[0]
-    ax.axvline(crossing, color=_LINE, linewidth=0.8)
-    ax.annotate(
-        f"{crossing:g}", (crossing, frame["contribution"].min()), (3, 2), textcoords="offset points", fontsize=8
-    )
-    ax.set(xscale="log", yscale="log", xlabel="steps after the position, T − t", ylabel="contribution of the position")
-    ax.legend(fontsize=8, frameon=False)
-    return ax
-
-
-def plot_tightness(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """A table of ``ratio`` (attained / bound) by ``rule`` and ``T``, darker where a bound is nearly attained."""
-    ax = _axes(ax)
-    table = frame.pivot(index="rule", columns="T", values="ratio").loc[list(dict.fromkeys(frame["rule"]))]
-    ax.imshow(table.to_numpy(), cmap="Blues", vmin=0.0, vmax=1.3, aspect="auto")
-    for (row, column), ratio in np.ndenumerate(table.to_numpy()):
-        if not math.isnan(ratio):
-            colour = "white" if ratio > 0.8 else "black"
-            ax.annotate(f"{ratio:.2f}", (column, row), ha="center", va="center", fontsize=7, color=colour)
-    ax.set_xticks(range(table.shape[1]), [str(T) for T in table.columns])
-    ax.set_yticks(range(table.shape[0]), list(table.index), fontsize=8)
-    ax.set(xlabel="horizon T")
-    return ax
+def plot_by_position(found: ByPosition, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
+    """Mean divergence of a token by its position, one panel for each kind, with intervals."""
+    return _panels(position_frame(found), draw_positions, axes)
 
 
 def plot_over_time(run: RunOverTime, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """A run step by step, one panel for each estimate; the limit of kl_seq, and where it was lost."""
-    names = [name for name in run.steps[0].intervals() if any(s.intervals()[name] is not None for s in run.steps)]
-    if axes is None:
-        import matplotlib.pyplot as plt
+    return _panels(over_time_frame(run), draw_over_time, axes)
 
-        axes = list(plt.subplots(len(names), 1, sharex=True, figsize=(6.0, 1.5 * len(names)))[1])
-    places = np.arange(len(run.steps))
-    for ax, name in zip(axes, names, strict=True):
-        found = [s.intervals()[name] for s in run.steps]
-        value, low, high = (np.array([getattr(i, end) if i else np.nan for i in found]) for end in _ENDS)
-        ends = np.concatenate([value, low, high])
-        ends = ends[np.isfinite(ends)]
-        room = 0.05 * max(float(np.ptp(ends)), 1e-12)
-        floor, top = ends.min() - room, ends.max() + room  # an end that is not finite leaves the panel
-        ax.fill_between(places, np.maximum(low, floor), np.minimum(high, top), color=_PUBLISHED, alpha=0.2, linewidth=0)
-        ax.set_ylim(floor, top)
-        ax.plot(places, value, color=_PUBLISHED, marker="o", markersize=3)
-        ax.set_ylabel(name, fontsize=7)
-        ax.tick_params(labelsize=8)
-        if name in ("surrogate_gain", "improvement"):
-            ax.axhline(0.0, color=_LINE, linewidth=0.8)
-    if run.lost is not None:
-        lost = [s.name for s in run.steps].index(run.lost)
-        for ax in axes:
-            ax.axvline(lost, color=_SHARP, linestyle="--", linewidth=1.0)
-        text = f"kl_seq <= {run.limit:g} not certifiable at step {run.lost}"
-        axes[0].set_title(text, fontsize=8, color=_SHARP, loc="right")
-    stride = max(len(places) // 10, 1)
-    axes[-1].set_xticks(places[::stride], [s.name for s in run.steps[::stride]])
-    axes[-1].set_xlabel("step")
-    return axes
+
+def plot_masks(study: MaskStudy, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
+    """What masks keep of rewarded and other responses, and what is left of the guarantee, against acceptance."""
+    return _panels(mask_frame(study), draw_masks, axes)
+
+
+def ladder_frame(certificate: Certificate) -> pd.DataFrame:
+    """Bounds and the measured worst error: columns name, family, value, high, optimistic, vacuous_from."""
+    import pandas as pd
+
+    rows = [
+        {"name": b.name, "family": b.family, "value": b.value, "high": math.nan, "optimistic": b.optimistic}
+        for b in (*certificate.table.bounds, *certificate.optimistic)
+        if not b.name.startswith("halved_")
+    ]
+    worst = {n: certificate.estimates.get(n) for n in ("worst_case_error_measured", "worst_case_error")}
+    named = {"worst_case_error_measured": "certified limit", "worst_case_error": "estimate"}
+    rows += [
+        {"name": f"worst |Error|: {named[n]}", "family": "measured", "value": i.high if "measured" in n else i.value,
+         "high": math.nan if "measured" in n else i.high, "optimistic": False}
+        for n, i in worst.items()
+        if i is not None
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows).assign(vacuous_from=certificate.table.reward_spread)
+    return frame.sort_values("value", ascending=False, kind="stable", ignore_index=True)
+
+
+_OF_A_TOKEN = {"kl": "KL of a token (nats)", "tv": "total variation of a token", "chi2": "chi2 of a token"}
+
+
+def position_frame(found: ByPosition) -> pd.DataFrame:
+    """Divergences by position: columns panel, x (middle of the bin), value, low, high."""
+    return _long(
+        {_OF_A_TOKEN[name]: [b.divergences[name] for b in found.bins] for name in found.how},
+        [(b.first + b.last) / 2 for b in found.bins],
+    )
+
+
+def over_time_frame(run: RunOverTime) -> pd.DataFrame:
+    """A run: columns panel, x (the step), value, low, high, limit and lost (of kl_seq)."""
+    names = [name for name in run.steps[0].intervals() if any(s.intervals()[name] is not None for s in run.steps)]
+    frame = _long({n: [s.intervals()[n] for s in run.steps] for n in names}, [s.name for s in run.steps])
+    frame["limit"] = np.where(frame["panel"] == "kl_seq", run.limit, np.nan)
+    return frame.assign(lost=run.lost)
+
+
+def mask_frame(study: MaskStudy) -> pd.DataFrame:
+    """Masks: columns panel, series, x (acceptance), mask, value, low, high."""
+    kept = {"acceptance_high_reward": ", reward 1", "acceptance_low_reward": ", reward 0"}
+    gain = "J(θ) − J(roll) is at least (an estimate)"
+    panels = {SHARE_KEPT: kept, gain: {"lower": ""}}
+    rows = []
+    for panel, names in panels.items():
+        for name, series in names.items():
+            for terms in sorted(study.by_threshold, key=lambda t: t.acceptance.value):
+                i = getattr(terms, name)
+                if i is not None:
+                    kind = terms.mask.partition("<")[0]
+                    row = {"panel": panel, "series": f"{kind}{series}", "x": terms.acceptance.value}
+                    rows.append({**row, "mask": terms.mask, "value": i.value, "low": i.low, "high": i.high})
+    if study.gain_without_mask is not None:
+        i = study.gain_without_mask
+        row = {"panel": gain, "series": "no mask", "x": 1.0, "mask": ""}
+        rows.append({**row, "value": i.value, "low": i.low, "high": i.high})
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=["panel", "series", "x", "mask", "value", "low", "high"])
+
+
+def _long(panels: Mapping[str, Sequence[Interval | None]], x: Sequence[object]) -> pd.DataFrame:
+    import pandas as pd
+
+    ends = ("value", "low", "high")
+    return pd.DataFrame(
+        [
+            {"panel": panel, "x": place, **{end: math.nan if i is None else getattr(i, end) for end in ends}}
+            for panel, intervals in panels.items()
+            for place, i in zip(x, intervals, strict=True)
+        ]
+    )
 
 
 def _axes(ax: Axes | None) -> Axes:
@@ -183,22 +146,16 @@ def _axes(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1]
 
 
-def _finish_bars(ax: Axes, vacuous_from: float) -> None:
-    ax.axvline(vacuous_from, color=_LINE, linewidth=1)
-    ax.set(xscale="log", xlabel=f"bound on |Error|  (vacuous from {vacuous_from:g} on)")
-    low, high = ax.get_xlim()
-    ax.set_xlim(low, high * 4)  # room for the numbers
-    ax.spines[["top", "right"]].set_visible(False)
+def _panels(
+    frame: pd.DataFrame, draw: Callable[[pd.DataFrame, Axes], Axes], axes: Sequence[Axes] | None
+) -> Sequence[Axes]:
+    """One panel below the other, titled as the frame says."""
+    if axes is None:
+        from matplotlib import pyplot as plt
 
-
-def _family_legend(ax: Axes, entries: dict[str, str] | dict[str, tuple[str, float]], *, top: bool = False) -> None:
-    from matplotlib.patches import Patch
-
-    patches = []
-    for label, look in entries.items():
-        colour, alpha = (look, 1.0) if isinstance(look, str) else look
-        patches.append(Patch(color=colour, alpha=alpha, label=label))
-    if top:
-        ax.legend(handles=patches, fontsize=8, frameon=False, loc="upper right")
-    else:  # below the axes: bars may reach any corner
-        ax.legend(handles=patches, fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=2)
+        panels = frame["panel"].nunique()
+        size = (2 * COLUMN, 2.0 * panels)
+        axes = list(plt.subplots(panels, 1, squeeze=False, figsize=size, layout="constrained")[1][:, 0])
+    for ax, (name, panel) in zip(axes, frame.groupby("panel", sort=False), strict=True):
+        draw(panel, ax).set_title(str(name), loc="left")
+    return axes

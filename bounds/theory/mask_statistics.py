@@ -22,6 +22,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray, integer, number, parse_number, unknown
 from bounds.divergence.rows import k1, k2, k3
@@ -213,6 +214,16 @@ def _weighted_deviation(tokens: Tokens, cap: int, epsilon: float | None, delta: 
     weight = weights[order]
     deviation = np.where(weight == 0.0, 0.0, _ratio_deviation(tokens))  # at t = T the weight is 0: never 0 * inf
     return np.asarray(np.add.reduceat(deviation * weight, tokens.starts[:-1]) / weights.sum())
+
+
+def unviolated(p: float, length: npt.ArrayLike) -> FloatArray:
+    """(1 - p)^length: what a maximum keeps of responses of so many tokens, were violations independent.
+
+    >>> unviolated(1e-3, [256, 4096]).round(3).tolist()
+    [0.774, 0.017]
+    """
+    tokens = np.asarray(length, dtype=np.float64)
+    return np.asarray(np.exp(tokens * math.log1p(-p)) if p < 1.0 else np.zeros_like(tokens))
 
 
 def exact_text(x: float) -> str:

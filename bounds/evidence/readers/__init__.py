@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
+from bounds._checks import unknown
 from bounds.evidence.readers.format import Format, Records
 from bounds.evidence.readers.log import Log
 from bounds.evidence.readers.registry import FORMATS
@@ -14,6 +15,7 @@ from bounds.evidence.traces import TraceSet
 
 __all__ = ["FORMATS", "Format", "Log", "example_path", "example_traces", "read_records", "read_traces"]
 
+_EXAMPLES = {"responses": "example.parquet", "run": "run.parquet"}
 _Paths = str | Path | Iterable[str | Path]
 
 
@@ -91,11 +93,19 @@ def read_records(
     return Log.open(paths, format=format, train=train, group_size=group_size).records([])
 
 
-def example_path() -> Path:
-    """The example log inside the package; bounds/data/README.md says what it is."""
-    return Path(str(resources.files("bounds").joinpath("data", "example.parquet")))
+def example_path(name: str = "responses") -> Path:
+    """An example log inside the package: "responses" of one step, or a whole "run" (see bounds/data/README.md).
+
+    Raises
+    ------
+    ValueError
+        For another name.
+    """
+    if name not in _EXAMPLES:
+        raise ValueError(unknown("example", name, _EXAMPLES))
+    return Path(str(resources.files("bounds").joinpath("data", _EXAMPLES[name])))
 
 
-def example_traces() -> TraceSet:
-    """The example log inside the package, read."""
-    return read_traces(example_path())
+def example_traces(name: str = "responses") -> TraceSet:
+    """An example log inside the package, read; names as for :func:`example_path`."""
+    return read_traces(example_path(name))

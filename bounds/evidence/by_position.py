@@ -1,0 +1,113 @@
+"""How divergence depends on the position in the response, from one reading of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from bounds._checks import FloatArray, confidence_level
+from bounds.divergence.rows import k3
+from bounds.evidence.confidence import clustered_ratio
+from bounds.evidence.moments import prompt_number
+from bounds.evidence.response import TraceError
+from bounds.evidence.response_columns import shortfall
+from bounds.evidence.traces import TraceSet
+from bounds.results import ByPosition, PositionBin
+
+_MOST = 32  # bins; more than half of them are used once a response is so long
+_EXACT = {
+    "kl": "exact KL(roll||theta) at sampled contexts",
+    "tv": "exact TV at sampled contexts",
+    "chi2": "exact chi2(theta||roll) at sampled contexts",
+}
+_SAMPLED = {"kl": "k3 of sampled tokens", "tv": "(1-rho)^+ of sampled tokens"}
+
+
+def by_position(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) -> ByPosition:
+    """Mean KL, total variation and chi2 of a token, by its position.
+
+    Parameters
+    ----------
+    traces : TraceSet, or the parts of a log
+        Responses of the rollout policy. Exact columns are used where logged; else KL is k3 (which misses theta's mass
+        where roll has none) and TV is (1-rho)^+; chi2 of sampled tokens is not shown.
+    confidence : float
+        Nominal coverage of the intervals, which are prompt-clustered and asymptotic.
+
+    Raises
+    ------
+    TraceError
+        If the log has no response.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> found = by_position(bounds.example_traces())
+    >>> found.bins[0].first, found.bins[-1].last, list(found.how)
+    (0, 255, ['kl', 'tv', 'chi2'])
+    """
+    confidence = confidence_level(confidence)
+    sums = _Sums()
+    for part in [traces] if isinstance(traces, TraceSet) else traces:
+        sums.update(part)
+    return sums.result(confidence)
+
+
+class _Sums:
+    """Sums over the tokens of each prompt in each bin; bins double their width when they do not reach far enough."""
+
+    def __init__(self) -> None:
+        self._width = 1
+        self._prompts: dict[int, int] = {}  # number of each prompt
+        self._responses = np.zeros(0)
+        self._sums: dict[str, FloatArray] = {}  # [prompts, bins]; "tokens" counts them
+        self._how: dict[str, str] = {}
+
+    def update(self, traces: TraceSet) -> None:
+        """Take in a part of the log."""
+        exact = {name: how for name, how in _EXACT.items() if name in traces.exact}
+        self._how = {name: exact.get(name) or _SAMPLED[name] for name in _EXACT if name in exact or name in _SAMPLED}
+        sampled = {"kl": k3, "tv": shortfall}
+        by_token = {n: traces.exact[n] if n in exact else sampled[n](traces.log_ratio) for n in self._how}
+        while int(traces.lengths.max()) > self._width * _MOST:
+            self._double()
+        numbers = [self._prompts.setdefault(prompt_number(p), len(self._prompts)) for p in traces.prompt_ids]
+        prompt = np.array(numbers)[traces.prompt]
+        grown = len(self._prompts)
+        self._responses = _with_rows(self._responses, grown) + np.bincount(prompt, minlength=grown)
+        cell = np.repeat(prompt, traces.lengths) * _MOST + traces.order // self._width
+        for name, values in {**by_token, "tokens": np.ones(cell.size)}.items():
+            added = np.bincount(cell, weights=values, minlength=grown * _MOST).reshape(grown, _MOST)
+            self._sums[name] = _with_rows(self._sums.get(name, np.zeros((0, _MOST))), grown) + added
+
+    def _double(self) -> None:
+        self._width *= 2
+        for name, sums in self._sums.items():
+            pairs = sums.reshape(len(sums), _MOST // 2, 2).sum(axis=2)
+            self._sums[name] = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
+
+    def result(self, confidence: float) -> ByPosition:
+        """Means over prompts of means over their responses, in each bin that a response reaches."""
+        if not self._responses.size:
+            raise TraceError("the log has no response")
+        mean = {name: sums / self._responses[:, None] for name, sums in self._sums.items()}
+        tokens = mean.pop("tokens")
+        bins = []
+        for k in np.flatnonzero(tokens.any(axis=0)).tolist():
+            there = tokens[:, k] > 0.0  # prompts without a response so long say nothing of it
+            cluster = np.arange(np.count_nonzero(there))
+            found = {
+                name: clustered_ratio(mean[name][there, k], tokens[there, k], cluster, confidence, low=0.0)
+                for name in self._how
+            }
+            found |= {"tv": replace(found["tv"], high=min(found["tv"].high, 1.0))}
+            reached = float(tokens[:, k].mean() / self._width)
+            bins.append(PositionBin(k * self._width, (k + 1) * self._width - 1, reached, found))
+        return ByPosition(tuple(bins), self._how, confidence)
+
+
+def _with_rows(values: FloatArray, rows: int) -> FloatArray:
+    """With rows of zeros below."""
+    return np.concatenate([values, np.zeros((rows - len(values), *values.shape[1:]))])

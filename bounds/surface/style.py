@@ -1,0 +1,98 @@
+"""How figures look: on light paper, on a dark page, and inside a page that may be either."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: One column of a paper, in inches.
+COLUMN = 3.45
+
+# Okabe and Ito's colours: distinct for every kind of colour vision, on white and on black; blue and vermillion for
+# the two families of bounds, the others in this order
+PUBLISHED, SHARP = "#0072B2", "#D55E00"
+CYCLE = (PUBLISHED, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "ink")
+DASHES = ("-", "--", "-.", ":")
+
+_PAGE_INK = "#010203"  # stands for the colour of the text around, until the SVG is written
+_LOOKS = {"light": ("#1a1a1a", "#ffffff"), "dark": ("#e6e6e6", "#121212"), "page": (_PAGE_INK, "none")}
+_MUTED = {"light": "#bbbbbb", "dark": "#555555", "page": "#888888"}
+_INKS = "text.color axes.labelcolor axes.edgecolor axes.titlecolor xtick.color ytick.color"
+_PAPERS = "figure.facecolor axes.facecolor savefig.facecolor"
+_SIZES = {
+    "font.size": 7.0,
+    "axes.labelsize": 7.0,
+    "axes.titlesize": 7.0,
+    "figure.titlesize": 7.5,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.0,
+    "legend.title_fontsize": 6.0,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+}
+
+
+@contextmanager
+def look(name: str) -> Iterator[None]:
+    """Draw and save inside: "light", "dark" or "page" (transparent, in the colour of the text around)."""
+    import matplotlib
+
+    ink, paper = _LOOKS[name]
+    colours = dict.fromkeys(_INKS.split(), ink) | dict.fromkeys(_PAPERS.split(), paper)
+    settings: dict[Any, Any] = {**_SIZES, **colours, "grid.color": _MUTED[name], "svg.hashsalt": "trm-bounds"}
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def ink() -> str:
+    """The colour of text and axes in this look."""
+    import matplotlib
+
+    return str(matplotlib.rcParams["text.color"])
+
+
+def paper() -> str:
+    """The colour behind everything."""
+    import matplotlib
+
+    return str(matplotlib.rcParams["axes.facecolor"])
+
+
+def muted() -> str:
+    """The colour of what stays in the background."""
+    import matplotlib
+
+    return str(matplotlib.rcParams["grid.color"])
+
+
+def colour(k: int) -> str:
+    """The k-th colour."""
+    found = CYCLE[k % len(CYCLE)]
+    return ink() if found == "ink" else found
+
+
+def svg(figure: Figure, title: str) -> str:
+    """A figure drawn in the look "page" as an SVG element: text stays text, and a title describes it."""
+    import html
+
+    import matplotlib
+
+    buffer = io.StringIO()
+    with look("page"), matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    described = f'<svg role="img" aria-label="{html.escape(title)}"'
+    return re.sub(r"<svg( width=\"[^\"]*\"| height=\"[^\"]*\")*", described, text, count=1)

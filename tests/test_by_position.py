@@ -1,0 +1,101 @@
+"""Divergence by position: means and intervals as a plain computation gives them, whatever the parts of the log."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bounds
+from bounds.divergence.rows import k3
+from bounds.evidence.readers import example_path
+from bounds.evidence.stream import stream
+
+
+def log(lengths_by_prompt, seed=0, **fields):
+    rng = np.random.default_rng(seed)
+    records = []
+    for name, lengths in lengths_by_prompt.items():
+        for n in lengths:
+            roll = -rng.exponential(1.0, n) - 0.01
+            train = np.minimum(roll + rng.normal(0.0, 0.1, n), -1e-6)
+            records.append({"prompt_id": name, "rollout_logprobs": roll, "train_logprobs": train, **fields})
+    return bounds.TraceSet.from_records(records, horizon=400)
+
+
+def plain(traces, width, k, values):
+    """Ratio of prompt means in bin k, and its t-interval, without any of the code that is tested."""
+    top, bottom = [], []
+    for p in range(traces.prompt.max() + 1):
+        mine = [slice(traces.starts[i], traces.starts[i + 1]) for i in np.flatnonzero(traces.prompt == p)]
+        pieces = [values[s][k * width : (k + 1) * width] for s in mine]
+        if sum(map(len, pieces)):
+            top.append(sum(x.sum() for x in pieces) / len(mine))
+            bottom.append(sum(map(len, pieces)) / len(mine))
+    top, bottom = np.array(top), np.array(bottom)
+    value = top.sum() / bottom.sum()
+    if len(top) < 2:
+        return value, -math.inf, math.inf
+    error = np.std((top - value * bottom) / bottom.mean(), ddof=1) / math.sqrt(len(top))
+    margin = stats.t.ppf(0.975, len(top) - 1) * error
+    return value, value - margin, value + margin
+
+
+@pytest.mark.parametrize(("longest", "width"), [(6, 1), (32, 1), (33, 2), (256, 8), (300, 16)])
+def test_means_and_intervals_against_a_plain_computation(longest, width):
+    traces = log({"a": [longest, 2], "b": [longest - 1], "c": [5, 1, longest // 2 + 1], "d": [longest]})
+    found = bounds.by_position(traces)
+    assert [(b.first, b.last) for b in found.bins] == [
+        (k * width, (k + 1) * width - 1) for k in range(math.ceil(longest / width))
+    ]
+    for k, b in enumerate(found.bins):
+        for name, values in (("kl", k3(traces.log_ratio)), ("tv", np.maximum(-np.expm1(traces.log_ratio), 0.0))):
+            value, low, high = plain(traces, width, k, values)
+            i = b.divergences[name]
+            assert i.value == pytest.approx(value)
+            assert i.low == pytest.approx(max(low, 0.0), abs=1e-12)
+            assert i.high == pytest.approx(min(high, 1.0) if name == "tv" else high)
+    assert found.how == {"kl": "k3 of sampled tokens", "tv": "(1-rho)^+ of sampled tokens"}
+
+
+def test_the_parts_of_a_log_add_up_and_exact_columns_are_used():
+    whole = bounds.example_traces()
+    halves = [whole.select(np.arange(len(whole)) % 2 == k) for k in range(2)]
+    short = whole.select(whole.lengths < 100)
+    assert 0 < len(short) < len(whole)
+    rest = whole.select(whole.lengths >= 100)
+    expected = bounds.by_position(whole)
+    for parts in ([whole], halves, [short, rest], [rest, short], stream(example_path())):
+        found = bounds.by_position(parts)
+        for a, b in zip(found.bins, expected.bins, strict=True):
+            assert (a.first, a.last, a.reached) == pytest.approx((b.first, b.last, b.reached))
+            for name in ("kl", "tv", "chi2"):
+                assert a.divergences[name].high == pytest.approx(b.divergences[name].high)
+    total = sum(b.divergences["kl"].value * b.reached * (b.last - b.first + 1) for b in expected.bins)
+    assert total == pytest.approx(bounds.certify(whole).estimates["kl_seq"].value)
+
+
+def test_one_prompt_alone_says_nothing_of_others():
+    found = bounds.by_position(log({"a": [40], "b": [10]}))
+    assert math.isfinite(found.bins[0].divergences["kl"].high)
+    last = found.bins[-1].divergences["kl"]
+    assert (last.low, last.high) == (0.0, math.inf)
+    assert found.bins[-1].divergences["tv"].high == 1.0
+
+
+def test_frame_json_and_words_agree():
+    found = bounds.by_position(bounds.example_traces())
+    frame = found.to_frame()
+    assert list(frame.columns[:6]) == ["first", "last", "reached", "kl", "kl_low", "kl_high"]
+    assert len(frame) == len(found.to_dict()["bins"]) == len(found.bins)
+    top = frame.loc[frame["kl"].idxmax()]
+    assert f"positions {top['first']:.0f} to {top['last']:.0f}" in found.sentence()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="confidence must be a number strictly between 0 and 1"):
+        bounds.by_position(bounds.example_traces(), confidence=95)
+    with pytest.raises(bounds.TraceError, match="the log has no response"):
+        bounds.by_position([])
