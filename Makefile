@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-extras fuzz coverage lint figures bench attack clean
+.PHONY: demo test test-extras chromium fuzz coverage lint figures bench attack clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -12,7 +12,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/python -m pytest -n 2 --nbmake --nbmake-timeout=300 notebooks
 
-test-extras: $(VENV)/.extras
+test-extras: $(VENV)/.extras chromium
 	$(BIN)/python -m pytest -n 2 tests/extras
 
 fuzz: $(VENV)/.extras
@@ -55,5 +55,11 @@ $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 # torch is pinned, so that every machine tests the same release
 $(VENV)/.extras: pyproject.toml $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet torch==2.13.0 safetensors
-	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,ray]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,ray,browser]'
 	touch $@
+
+# the report page is looked at by a real browser; where there is none and apt cannot bring it, its tests fail and say so
+chromium:
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || test -n "$$CHROMIUM" \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } > /dev/null \
+	  || echo 'no Chromium: install it (Debian: apt-get install chromium), or set CHROMIUM to one' >&2

@@ -555,3 +555,9 @@ def test_an_uncertain_length_refutes_nothing():
     assert kl.low < delta * length.high
     result = bounds.certify(traces, assume={"delta": delta, "absolutely_continuous": True})
     assert any(w.startswith("kl_seq is left out of the bounds") for w in result.warnings)
+
+
+def test_a_certificate_of_several_steps_says_so():
+    run = bounds.certify(bounds.example_traces("run"))
+    assert [f.name for f in run.diagnosis if f.name == "several steps"] == ["several steps"]
+    assert any("holds 11 steps, each with its own two policies" in w for w in run.warnings)

@@ -14,7 +14,7 @@ from bounds.evidence.compare import compare
 from bounds.evidence.diagnosis import SUPREMA
 from bounds.evidence.doubts import doubts, refuted
 from bounds.evidence.estimates import Estimates, estimate
-from bounds.evidence.findings import findings
+from bounds.evidence.findings import findings, several_steps
 from bounds.evidence.guarantees import claim, guarantees, through_surrogate
 from bounds.evidence.mask_report import kept, mask_remarks, mask_report
 from bounds.evidence.moments import Moments
@@ -104,7 +104,7 @@ def _certificate(
     assumed: Mapping[str, Any],
     noise_floor: TraceSet | Moments | None,
 ) -> Certificate:
-    seen = [*findings(m), *doubts(m)]
+    seen = [*findings(m), *doubts(m), *several_steps(m)]
     warnings = [f.text for f in seen]
     _refuse_refuted(m, assumed)
     found = estimate(m, confidence, assumed)

@@ -39,6 +39,15 @@ def findings(m: Moments) -> list[Finding]:
     return said + [Finding(c.name, text, c.count(m), c.unit, c.effect) for c, text in seen if text]
 
 
+def several_steps(m: Moments) -> list[Finding]:
+    """Where a certificate speaks of several steps at once."""
+    steps = len(m.labels.get("step", ()))
+    if steps < 2:
+        return []
+    text = f"the log holds {steps} steps, each with its own two policies (certify --by-step tells them apart)"
+    return [Finding("several steps", text, len(m), "responses", "what is said is of their average")]
+
+
 _READING = "what is said holds for what was read, as it was read"
 
 

@@ -235,15 +235,17 @@ class Certificate(Shown):
 
     def tables(self) -> list[Cells]:
         """What was seen, estimates, guarantees, bounds."""
-        guaranteed = [self._guarantee_cells()] if self.improvement else []
-        seen = [self._diagnosis_cells()] if self.diagnosis else []
-        return [*seen, self._estimate_cells(), *guaranteed, self._bound_cells()]
+        guaranteed = [self.guarantee_cells()] if self.improvement else []
+        seen = [self.diagnosis_cells()] if self.diagnosis else []
+        return [*seen, self.estimate_cells(), *guaranteed, self.bound_cells()]
 
-    def _diagnosis_cells(self) -> Cells:
+    def diagnosis_cells(self) -> Cells:
+        """What was seen in the log."""
         rows: list[Row] = [([f.name, str(f.count), f.unit, f.effect], False) for f in self.diagnosis]
         return ["seen in the log", "on", "of what", "what it does"], rows
 
-    def _estimate_cells(self) -> Cells:
+    def estimate_cells(self) -> Cells:
+        """Every estimate with its interval."""
         rows: list[Row] = []
         for name, i in self.estimates.items():
             if i is None:
@@ -254,14 +256,16 @@ class Certificate(Shown):
                 rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
         return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
 
-    def _guarantee_cells(self) -> Cells:
+    def guarantee_cells(self) -> Cells:
+        """Intervals of J(theta) - J(roll)."""
         rows: list[Row] = []
         for name, i in self.guarantees.intervals().items():
             value, low, high = i.texts()
             rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
         return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
 
-    def _bound_cells(self) -> Cells:
+    def bound_cells(self) -> Cells:
+        """Bounds at the estimates, and optimistic ones."""
         both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
         return both.cells(best=self.best, published=self.best_published, digits=3)
 

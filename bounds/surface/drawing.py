@@ -100,10 +100,13 @@ def draw_masks(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Lines against acceptance by ``series``; a line where every kind of response is kept alike."""
     of_masks = frame[frame["series"] != "no mask"]
     draw_bands(of_masks, ax)
+    low, high = ax.get_ylim()
     if frame["panel"].iloc[0] == SHARE_KEPT:
         ax.plot([0, 1], [0, 1], color=muted(), linewidth=0.8, zorder=0, label="all alike")
     for value in frame[frame["series"] == "no mask"]["value"]:
         ax.axhline(value, color=ink(), linewidth=0.8, linestyle=":", label="no mask (the most that any mask can say)")
+        low, high = min(low, value), max(high, value + 0.05 * (high - low))
+    ax.set_ylim(low, high)
     ax.set(xlim=(0.0, 1.02), xlabel="share of all responses that is kept")
     ax.legend(loc="upper left" if frame["panel"].iloc[0] == SHARE_KEPT else "lower right")
     return ax
@@ -120,7 +123,7 @@ def draw_comparison(frame: pd.DataFrame, ax: Axes) -> Axes:
         colours = [FAMILY_COLOURS[f] for f in part["family"]]
         ax.barh(rows, part["value"], height=height, color=colours, alpha=(0.5, 1.0)[k % 2])
         for row, value in zip(rows, part["value"], strict=True):
-            number_beside(ax, value, row, size=5.5)
+            number_beside(ax, value, row)
     ax.set_yticks(range(len(rules)), rules)
     ax.set_ylim(-0.6, len(rules) - 0.4)
     finish_bars(ax, 1.0)
@@ -147,7 +150,7 @@ def draw_scaling(frame: pd.DataFrame, ax: Axes) -> Axes:
     ax.plot([], [], color=muted(), linewidth=0.6, label="halved_..., slopes as published")
     ax.axhline(1.0, color=ink(), linewidth=0.8)
     right = frame["T"].max()
-    ax.annotate("vacuous above 1", (right, 1), (0, 2), textcoords="offset points", ha="right", fontsize=6)
+    ax.annotate("vacuous above 1", (right, 1), (0, 2), textcoords="offset points", ha="right", fontsize="small")
     ax.set(xscale="log", yscale="log", xlabel="horizon T (tokens)", ylabel="bound on |Error|")
     ax.legend(loc="upper center", bbox_to_anchor=(0.42, -0.18), title="rule (slope at T = 4096)", ncols=2)
     return ax
@@ -191,7 +194,7 @@ def draw_tightness(frame: pd.DataFrame, ax: Axes) -> Axes:
             value = float(ratios[row, column])
             text = "1.00" if value > 0.9995 else f"{value:.3f}" if value >= 0.0005 else f"{value:.0g}"
             shade = "white" if value > 0.6 else "#1a1a1a"
-            ax.text(column, row, text, ha="center", va="center", fontsize=6, color=shade)
+            ax.text(column, row, text, ha="center", va="center", fontsize="small", color=shade)
     ax.set_yticks(range(len(table)), table.index)
     ax.set_xticks(range(table.shape[1]), [f"{T:,}" for T in table.columns])
     ax.set(xlabel="horizon T")
@@ -206,7 +209,7 @@ def draw_acceptance(frame: pd.DataFrame, ax: Axes) -> Axes:
         ax.plot(part["x"], part["value"], "s", color=colour(k), markersize=3)
         for x, value in zip(part["x"].tolist(), part["value"].tolist(), strict=True):
             text = f"{value:.3f}" if value >= 0.0005 else f"{value:.1g}" if value >= 0.0001 else ""
-            ax.annotate(text, (x, value), (3, 2), textcoords="offset points", fontsize=5.5)
+            ax.annotate(text, (x, value), (3, 2), textcoords="offset points", fontsize="small")
     ax.set(xscale="log", xlabel="length of the response (tokens)", ylabel="share kept")
     ax.legend()
     return ax
@@ -219,13 +222,11 @@ def draw_weights(frame: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
-def number_beside(
-    ax: Axes, place: float, row: float, value: float | None = None, *, digits: int = 7, size: float = 6
-) -> None:
+def number_beside(ax: Axes, place: float, row: float, value: float | None = None, *, digits: int = 7) -> None:
     """A number to the right of its bar."""
     text = shown(place if value is None else value, digits)
     free = {"boxstyle": "square,pad=0.05", "facecolor": paper(), "edgecolor": "none"}  # of the line of vacuity
-    ax.annotate(text, (place, row), (3, 0), textcoords="offset points", va="center", fontsize=size, bbox=free)
+    ax.annotate(text, (place, row), (3, 0), textcoords="offset points", va="center", fontsize="small", bbox=free)
 
 
 def finish_bars(ax: Axes, vacuous_from: float) -> None:

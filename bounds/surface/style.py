@@ -82,8 +82,11 @@ def colour(k: int) -> str:
     return ink() if found == "ink" else found
 
 
-def svg(figure: Figure, title: str) -> str:
-    """A figure drawn in the look "page" as an SVG element: text stays text, and a title describes it."""
+def svg(figure: Figure, title: str, prefix: str = "") -> str:
+    """A figure that was drawn in the look "page" as an SVG element: text stays text, and a title describes it.
+
+    ``prefix`` keeps the names inside apart from those of other figures in the page.
+    """
     import html
 
     import matplotlib
@@ -94,5 +97,7 @@ def svg(figure: Figure, title: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    described = f'<svg role="img" aria-label="{html.escape(title)}"'
-    return re.sub(r"<svg( width=\"[^\"]*\"| height=\"[^\"]*\")*", described, text, count=1)
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}", text)
+    size = r' (width|height)="[^"]*"'
+    head, rest = text.split(">", 1)
+    return re.sub(size, "", head).replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1) + ">" + rest

@@ -20,7 +20,18 @@ from lab.methods import METHODS, Batch
 from lab.model import KeyValueCache, Shape, engine
 from lab.rollout import at, sample, training_law
 from lab.task import CHARACTERS, END, Task, decode, encode, is_right, working
-from lab.train import Pretraining, Run, Start, Trainer, group_advantages, new_model, pretrain, score, train
+from lab.train import (
+    Pretraining,
+    Run,
+    Start,
+    Trainer,
+    group_advantages,
+    log_over_time,
+    new_model,
+    pretrain,
+    score,
+    train,
+)
 
 LAB = Path(comparison.__file__).parent
 TASK, SHAPE = Task(2, 4), Shape(width=16, layers=2)
@@ -263,6 +274,31 @@ def test_the_log_of_a_run_is_certified(start, tmp_path):
     found = bounds.certify(traces, assume={"absolutely_continuous": True})
     assert found.estimates["kl_seq"].value > 0
     assert found.best.name in ("trajectory_kl", "trajectory_tv", "first_order", "cauchy_schwarz")
+
+
+def test_the_log_of_a_run_has_its_steps_and_is_of_that_run(start, tmp_path):
+    """Step by step the weights of a training run, scored on prompts of their own; exact columns are left out."""
+    log_over_time(RUN, start, tmp_path / "run.parquet", 2, quiet)
+    traces = bounds.read_traces(tmp_path / "run.parquet")
+    assert traces.horizon == TASK.horizon
+    assert traces.exact == {}
+    run = bounds.over_time(traces)
+    assert [(s.name, s.responses, s.prompts) for s in run.steps] == [(str(k), 48, 24) for k in (0, 2, 4)]
+    trainer = Trainer(RUN, start)
+    for _ in range(2):
+        trainer.advance()
+    fresh = trainer.records(24, 2, draw=10**6 + 2)
+    here = traces.select(np.array(traces.labels["step"]) == "2")
+    wanted = np.concatenate([np.array(r["train_logprobs"])[np.array(r["mask"], dtype=bool)] for r in fresh])
+    np.testing.assert_allclose(here.train, wanted, rtol=1e-6)
+    assert command.main(["train", "--log", str(tmp_path / "no" / "x"), "--base", str(tmp_path / "missing.pt")]) == 2
+
+
+def test_the_run_inside_the_package_is_the_one_that_is_described():
+    run = bounds.over_time(bounds.example_traces("run"))
+    assert [s.name for s in run.steps] == [str(k) for k in range(0, 21, 2)]
+    assert {(s.responses, s.prompts) for s in run.steps} == {(48, 24)}
+    assert bounds.example_traces("run").horizon == Task().horizon
 
 
 def test_a_comparison_its_table_and_its_figures(start, tmp_path):
