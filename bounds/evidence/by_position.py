@@ -60,9 +60,9 @@ class _Sums:
 
     def __init__(self) -> None:
         self._width = 1
-        self._prompts: dict[int, int] = {}  # number of each prompt
+        self._prompts: dict[int, int] = {}  # number of each prompt, which is its row
         self._responses = np.zeros(0)
-        self._sums: dict[str, FloatArray] = {}  # [prompts, bins]; "tokens" counts them
+        self._sums: dict[str, FloatArray] = {}  # [rows, bins]; "tokens" counts them
         self._how: dict[str, str] = {}
 
     def update(self, traces: TraceSet) -> None:
@@ -73,14 +73,23 @@ class _Sums:
         by_token = {n: traces.exact[n] if n in exact else sampled[n](traces.log_ratio) for n in self._how}
         while int(traces.lengths.max()) > self._width * _MOST:
             self._double()
-        numbers = [self._prompts.setdefault(prompt_number(p), len(self._prompts)) for p in traces.prompt_ids]
-        prompt = np.array(numbers)[traces.prompt]
-        grown = len(self._prompts)
-        self._responses = _with_rows(self._responses, grown) + np.bincount(prompt, minlength=grown)
-        cell = np.repeat(prompt, traces.lengths) * _MOST + traces.order // self._width
+        rows = np.array([self._prompts.setdefault(prompt_number(p), len(self._prompts)) for p in traces.prompt_ids])
+        self._make_room(len(self._prompts))
+        np.add.at(self._responses, rows[traces.prompt], 1.0)
+        cell = np.repeat(traces.prompt, traces.lengths) * _MOST + traces.order // self._width
         for name, values in {**by_token, "tokens": np.ones(cell.size)}.items():
-            added = np.bincount(cell, weights=values, minlength=grown * _MOST).reshape(grown, _MOST)
-            self._sums[name] = _with_rows(self._sums.get(name, np.zeros((0, _MOST))), grown) + added
+            added = np.bincount(cell, weights=values, minlength=rows.size * _MOST).reshape(rows.size, _MOST)
+            np.add.at(self._sums[name], rows, added)
+
+    def _make_room(self, rows: int) -> None:
+        """Rows of zeros below, at least as many as there are: a log of many parts does not copy them each time."""
+        size = self._responses.size
+        if rows <= size:
+            return
+        more = max(rows - size, size)
+        self._responses = np.pad(self._responses, (0, more))
+        for name in (*self._how, "tokens"):
+            self._sums[name] = np.pad(self._sums.get(name, np.zeros((size, _MOST))), ((0, more), (0, 0)))
 
     def _double(self) -> None:
         self._width *= 2
@@ -90,9 +99,10 @@ class _Sums:
 
     def result(self, confidence: float) -> ByPosition:
         """Means over prompts of means over their responses, in each bin that a response reaches."""
-        if not self._responses.size:
+        prompts = len(self._prompts)
+        if not prompts:
             raise TraceError("the log has no response")
-        mean = {name: sums / self._responses[:, None] for name, sums in self._sums.items()}
+        mean = {name: sums[:prompts] / self._responses[:prompts, None] for name, sums in self._sums.items()}
         tokens = mean.pop("tokens")
         bins = []
         for k in np.flatnonzero(tokens.any(axis=0)).tolist():
@@ -106,8 +116,3 @@ class _Sums:
             reached = float(tokens[:, k].mean() / self._width)
             bins.append(PositionBin(k * self._width, (k + 1) * self._width - 1, reached, found))
         return ByPosition(tuple(bins), self._how, confidence)
-
-
-def _with_rows(values: FloatArray, rows: int) -> FloatArray:
-    """With rows of zeros below."""
-    return np.concatenate([values, np.zeros((rows - len(values), *values.shape[1:]))])

@@ -177,7 +177,7 @@ def draw_routes(frame: pd.DataFrame, ax: Axes) -> Axes:
     crossing = frame["cross"].iloc[0]
     ax.axvline(crossing, color=ink(), linewidth=0.6)
     ax.annotate(
-        f"{crossing:g}", (crossing, frame["contribution"].min()), (3, 2), textcoords="offset points", fontsize=6
+        f"{crossing:g}", (crossing, frame["contribution"].min()), (3, 2), textcoords="offset points", fontsize="small"
     )
     ax.set(xscale="log", yscale="log", xlabel="steps after the position, T − t", ylabel="contribution of the position")
     ax.legend()
