@@ -54,9 +54,9 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
     Parameters
     ----------
     traces : TraceSet or Moments
-        Logged responses; or what was kept of them, with the statistics that :func:`statistics_for` names.
+        Logged responses; or what was kept of them, with the statistics that ``statistics_for(mask)`` names.
     mask : str or Mask, optional
-        The mask to look at; else the paper's combination :data:`DEFAULT`.
+        The mask to look at; else the paper's combination.
     confidence : float
         Nominal coverage of the intervals (prompt-clustered, asymptotic).
 

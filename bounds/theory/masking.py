@@ -11,7 +11,7 @@ A mask is a comma of criteria, all of which must hold:
 ``seq_product_ratio<=3``, ``seq_min_ratio>=1e-4``  other trainers: bounds on theta/roll, either end may be absent
 ``token_k2<=0.05``, ``token_ratio=0.5_5``          drops tokens, not responses
 ``clip_token_ratio<=2``                            truncates a weight (TIS), drops nothing
-``verl:rollout_rs=seq_mean_k3 ...``                a trainer's own options, see :meth:`Mask.from_trainer`
+``verl:rollout_rs=seq_mean_k3 ...``                a trainer's own options, see :meth:`bounds.Mask.from_trainer`
 =================================================  ==================================================================
 
 :mod:`bounds.theory.mask_statistics` defines the statistics. Only criteria that drop whole responses are masks M(x, y);
@@ -206,7 +206,7 @@ class Mask:
             One of verl, slime, trl, skyrl, nemo-rl, prime-rl, ms-swift; :mod:`bounds.theory.trainer_masks` says
             which options, and what their sources compute.
         **options
-                As the trainer takes them, numbers or text. A rule that is not asked for is off; bounds that are left
+            As the trainer takes them, numbers or text. A rule that is not asked for is off; bounds that are left
             out have the trainer's defaults.
 
         Raises

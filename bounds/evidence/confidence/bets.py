@@ -49,7 +49,7 @@ def betting(
 
     Notes
     -----
-    The levels f are :data:`LEVELS`, fixed beforehand, of equal weight: a mean of wealths is a wealth. Taken
+    The levels f are fixed beforehand, of equal weight: a mean of wealths is a wealth. Taken
     in order of arrival the wealth is a martingale, so that by Ville's inequality the guarantee holds at all
     times at once. Source: Waudby-Smith and Ramdas 2024 (JRSS-B 86), "diversified" bets; for values without an upper
     range Waudby-Smith et al. 2022 (arXiv 2210.10768).
@@ -85,7 +85,7 @@ def predictable(
 
     Notes
     -----
-    The bets of :func:`predictable_bets`, made for the N values there are. Source: Waudby-Smith and Ramdas 2024
+    Each bet looks at earlier values only, and is made for the N values there are. Source: Waudby-Smith and Ramdas 2024
     (JRSS-B 86), "predictable plug-in" bets; here as a share of the largest bet allowed, so that they need the range
     on one side only and no scale. To look after every value use :func:`confidence_sequence`.
 

@@ -63,7 +63,7 @@ def confidence_sequence(
     confidence, low, high, side
         As in :func:`betting`.
     method : "betting" or "predictable"
-        A name in :data:`SEQUENCES`.
+        A name in ``SEQUENCES``.
 
     Raises
     ------
