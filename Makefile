@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-extras chromium fuzz coverage lint figures bench attack clean
+.PHONY: demo test test-extras chromium fuzz coverage lint figures docs bench attack clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -26,6 +26,9 @@ lint: $(VENV)/.dev
 
 figures: $(VENV)/.core
 	$(BIN)/trm-bounds figures --out figures
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx -b html -W --keep-going -D nb_execution_mode=force -c docs . docs/_build/html
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest benchmarks -o addopts= --benchmark-columns=median,iqr,rounds

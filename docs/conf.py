@@ -1,5 +1,7 @@
-"""How the documentation is built: ``make docs``. The source folder is the root of the repository, so that links in
-README, CONTRIBUTING and the notebooks work as they stand; what is listed in ``include_patterns`` becomes a page.
+"""How the documentation is built (``make docs``).
+
+The source folder is the root of the repository, so that links in README, CONTRIBUTING and the notebooks work as they
+stand; what is listed in ``include_patterns`` becomes a page.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ release = version = bounds.__version__
 
 extensions = [
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_nb",
     "from_code",
+    "mathml",
 ]
 root_doc = "docs/index"
 include_patterns = [
@@ -37,10 +39,7 @@ exclude_patterns = [".*", "docs/_build", "**/.ipynb_checkpoints"]
 # docstrings state types and shapes; the annotations of arrays and of lazily imported packages would only repeat them
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-autodoc_default_options = {
-    "members": True,
-    "inherited-members": "object, ValueError, int, Enum, Protocol",
-}
+autodoc_default_options = {"inherited-members": "object, BaseException, int, Enum, Protocol"}
 numpydoc_show_class_members = False  # autodoc shows them
 numpydoc_validation_checks = {"PR02", "GL06", "GL07"}  # parameters and sections that do not exist, or stand elsewhere
 default_role = "code"
@@ -51,11 +50,13 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+myst_update_mathjax = False
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = "trm-bounds"
 html_static_path = ["_static"]
-html_css_files = ["wide.css"]
+html_css_files = ["pages.css"]
 html_additional_pages = {"index": "redirect.html"}
 templates_path = ["_templates"]
 html_show_copyright = False

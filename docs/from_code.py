@@ -60,7 +60,7 @@ class ModuleNames(_FromCode):
 
     def text(self) -> Iterator[str]:
         name = self.arguments[0]
-        yield from (f".. automodule:: {name}", "")
+        yield from (f".. automodule:: {name}", "   :members:", "")
         module = importlib.import_module(name)
         by_autodoc = ModuleAnalyzer.for_module(name).find_attr_docs()
         for data in getattr(module, "__all__", vars(module)):
@@ -76,6 +76,7 @@ class Theorems(_FromCode):
         for section in (n for n in found if isinstance(n, nodes.section)):
             name = section[0].astext()
             section["ids"].insert(0, name)  # theorems.html#trajectory_kl
+            section["classes"].append("theorem")
             self.env.domains.standard_domain.note_hyperlink_target(f"rule-{name}", self.env.docname, name, name)
         return found
 
@@ -91,7 +92,7 @@ class Theorems(_FromCode):
         )
         for r in rules:
             yield from _heading(r.name)
-            yield from (r.title + ".", "", ".. math::", "", rf"   |\mathrm{{Error}}| \le {r.latex}", "")
+            yield from (r.title + ".", "", ".. math::", "", rf"   \left|\mathrm{{Error}}\right| \le {r.latex}", "")
             for term, text in (
                 ("Needs", _codes(("T", *r.needs))),
                 ("Uses where known", _codes(r.optional) + ("; at least one of them" if r.optional_any else "")),
@@ -118,9 +119,9 @@ def _printed(*arguments: str) -> str:
     out = io.StringIO()
     plain = {**os.environ, "COLUMNS": "96", "NO_COLOR": "1"}
     plain.pop("FORCE_COLOR", None)
-    with mock.patch.dict(os.environ, plain, clear=True), contextlib.redirect_stdout(out):
-        with contextlib.suppress(SystemExit):
-            cli.main(arguments)
+    here = mock.patch.dict(os.environ, plain, clear=True), contextlib.redirect_stdout(out)
+    with here[0], here[1], contextlib.suppress(SystemExit):
+        cli.main(arguments)
     return out.getvalue()
 
 
@@ -182,7 +183,8 @@ def _documented(name: str, thing: Any) -> Iterator[str]:
     if _is_data(thing):
         yield from _data("bounds", name, thing)
     else:
-        yield from (f".. auto{'function' if inspect.isfunction(thing) else 'class'}:: bounds.{name}", "")
+        kind, members = ("function", "") if inspect.isfunction(thing) else ("class", "   :members:")
+        yield from (f".. auto{kind}:: bounds.{name}", members, "")
 
 
 def _is_public(thing: Any) -> bool:

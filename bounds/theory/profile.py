@@ -31,8 +31,8 @@ from bounds.theory.profile_file import read_values
 class Profile:
     r"""What is known about a rollout policy and a training policy.
 
-    Every value is an upper value of the quantity that ``bounds.theory.fields.FIELDS`` describes (natural logarithms, KL in
-    the direction roll||theta). All but ``T`` are optional.
+    Every value is an upper value of the quantity that ``bounds.theory.fields.FIELDS`` describes (natural logarithms,
+    KL in the direction roll||theta). All but ``T`` are optional.
 
     Parameters
     ----------

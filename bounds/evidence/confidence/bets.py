@@ -49,10 +49,10 @@ def betting(
 
     Notes
     -----
-    The levels f are fixed beforehand, of equal weight: a mean of wealths is a wealth. Taken
-    in order of arrival the wealth is a martingale, so that by Ville's inequality the guarantee holds at all
-    times at once. Source: Waudby-Smith and Ramdas 2024 (JRSS-B 86), "diversified" bets; for values without an upper
-    range Waudby-Smith et al. 2022 (arXiv 2210.10768).
+    The levels f are fixed beforehand, of equal weight: a mean of wealths is a wealth. Taken in order of arrival the
+    wealth is a martingale, so that by Ville's inequality the guarantee holds at all times at once. Source:
+    Waudby-Smith and Ramdas 2024 (JRSS-B 86), "diversified" bets; for values without an upper range Waudby-Smith et
+    al. 2022 (arXiv 2210.10768).
 
     Examples
     --------
