@@ -85,8 +85,6 @@ def seed_file(name, folder):
     if name == "parquet":
         bounds.TraceSet.from_records(records, horizon=8).to_parquet(folder / "log.parquet")
         return folder / "log.parquet", {"format": "canonical"}
-    if name == "nemo-rl":
-        return writers.nemo_rl(folder, records), {"format": name}
     if name == "prime-rl":
         path = writers.prime_rl(folder, records, ranks=1) / "step_0" / "rank_0.jsonl"
         return path, {"format": name}
@@ -96,7 +94,10 @@ def seed_file(name, folder):
         torch.save(writers.slime_payload(records, torch.tensor), folder / "0.pt")
         return folder / "0.pt", {"format": name}
     kind = name.split()[0]
-    sampled, scored = getattr(writers, kind)(folder, records)
+    made = getattr(writers, kind.replace("-", "_"))(folder, records)
+    if isinstance(made, Path):  # both halves in one file
+        return made, {"format": kind}
+    sampled, scored = made
     if name.endswith("scored"):
         return scored, {"other": writers.lines(folder / "mu.jsonl", mu), "format": kind}
     pi = [{"train_logprobs": r["train_logprobs"], "tokens": r["tokens"]} for r in whole]

@@ -136,7 +136,7 @@ def one_of_each(folder):
         ("canonical", writers.canonical(folder / "c", few)),
         ("canonical", parquet),
         *(("canonical", half) for half in writers.canonical_halves(folder / "h", few)),
-        ("nemo-rl", writers.nemo_rl(folder / "n", few)),
+        *((n, BOTH[n](folder / n)) for n in FORMATS if n in BOTH and n not in ("canonical", "prime-rl")),
         ("prime-rl", writers.prime_rl(folder / "p", few, ranks=1) / "step_0" / "rank_0.jsonl"),
         ("openai", sampled),
         ("openai", scored),

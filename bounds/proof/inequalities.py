@@ -9,6 +9,7 @@ from fractions import Fraction
 from bounds.proof import cases
 from bounds.proof.check import EXACT, INTERVAL
 from bounds.proof.logarithms import Number, kl
+from bounds.theory.fields import PUBLISHED, SHARP
 from bounds.theory.unified import RULES
 
 
@@ -34,12 +35,13 @@ class Inequality:
         )
 
 
-_ALL = tuple(r.name for r in RULES)
-_PAPER = tuple(r.name for r in RULES if r.family == "published")
-_HALVED = tuple(n for n in _ALL if n.startswith("halved"))
-_PROFILES = ("context_shift_profile", "adaptive_profile")
-_CHI2 = ("martingale_chi2", "cauchy_schwarz", "first_order")
-_KL_ROUTE = tuple(n for n in _PAPER if "kl" in n or "pinsker" in n)
+#: Rules that share a derivation: a new one joins its group by what it is.
+ALL = tuple(r.name for r in RULES)
+PAPER = tuple(r.name for r in RULES if r.family == PUBLISHED)
+KL_ROUTE = tuple(n for n in PAPER if "kl" in n or "pinsker" in n)
+HALVED = tuple(n for n in ALL if n.startswith("halved"))
+CHI2 = tuple(r.name for r in RULES if not r.gap_term)
+COUPLED = tuple(r.name for r in RULES if r.family == SHARP and r.assumes and r.name not in (*HALVED, *CHI2))
 _KL, _TV = ("trajectory_kl",), ("trajectory_tv",)
 _APPROACHED = Fraction(999, 1000)
 _HALF = Fraction(1, 2)
@@ -50,14 +52,14 @@ STEPS: tuple[Inequality, ...] = (
         "two_outcomes",
         "KL of a row >= KL of the event where roll exceeds theta, whose TV is the row's (log-sum); attained",
         INTERVAL,
-        _KL_ROUTE,
+        KL_ROUTE,
         cases.coarse,
     ),
     Inequality(
         "pinsker_of_rows",
         "2 TV^2 <= KL; approached",
         INTERVAL,
-        _KL_ROUTE,
+        KL_ROUTE,
         lambda: ((2 * cases.tv(p, q) ** 2, kl(p, q)) for p, q in cases.rows()),
         _APPROACHED,
     ),
@@ -65,7 +67,7 @@ STEPS: tuple[Inequality, ...] = (
         "advantage_factor",
         "|sum_v (theta - roll) Q| <= 2 TV for Q in [0, 1], linear in Q: no more than half of it is needed",
         EXACT,
-        _PAPER,
+        PAPER,
         cases.linear((Fraction(0), cases.ONE), 2),
         _HALF,
     ),
@@ -73,28 +75,28 @@ STEPS: tuple[Inequality, ...] = (
         "centred_advantage_factor",
         "|sum_v (theta - roll) Q| <= TV for Q in [-1/2, 1/2]; attained",
         EXACT,
-        (*_HALVED, *_PROFILES),
+        (*HALVED, *COUPLED),
         cases.linear((-_HALF, _HALF), 1),
     ),
     Inequality(
         "context_shift",
         "|E_theta f - E_roll f| <= 2 TV sup|f|; attained",
         EXACT,
-        (*_PAPER, *_HALVED, *_PROFILES),
+        (*PAPER, *HALVED, *COUPLED),
         cases.linear((-cases.ONE, cases.ONE), 2),
     ),
     Inequality(
         "context_distance",
         "TV of the contexts at position t <= min(1, (t-1) epsilon), on every prompt; attained",
         EXACT,
-        _PAPER,
+        PAPER,
         cases.context_distances(cases.steps),
     ),
     Inequality(
         "product_of_couplings",
         "TV of the contexts at position t <= 1 - prod_{s<t} (1 - eps_s), on every prompt; attained",
         EXACT,
-        ("halved_coupling", *_PROFILES),
+        ("halved_coupling", *COUPLED),
         cases.context_distances(cases.product),
     ),
     Inequality("w_below_phi", "W^- <= Phi; attained where P = 1", INTERVAL, _KL, cases.w_and_phi),
@@ -109,7 +111,7 @@ STEPS: tuple[Inequality, ...] = (
         "w_below_product",
         "W^- <= U^+ U^-; attained where P = 0",
         EXACT,
-        _CHI2,
+        CHI2,
         lambda: ((w, up * down) for _, w, up, down, _ in cases.responses()),
     ),
     Inequality(
@@ -179,13 +181,13 @@ STEPS: tuple[Inequality, ...] = (
         "pinsker_curve",
         "TV <= curve(KL); approached",
         INTERVAL,
-        (*_HALVED, *_PROFILES),
+        (*HALVED, *COUPLED),
         cases.at_the_curve,
         _APPROACHED,
     ),
     *(
         Inequality(
-            f"conversion_{k + 1}", f"{text} where |log rho| <= Lam", INTERVAL, _CHI2, cases.conversions(k), nearest
+            f"conversion_{k + 1}", f"{text} where |log rho| <= Lam", INTERVAL, CHI2, cases.conversions(k), nearest
         )
         for k, (text, nearest) in enumerate(
             (

@@ -8,19 +8,11 @@ from typing import Any
 
 from bounds.proof import instances, restated, symbolic
 from bounds.proof.check import EXACT, INTERVAL, SYMBOLIC, Check, CheckResult
-from bounds.proof.inequalities import STEPS
-from bounds.theory.unified import RULES
+from bounds.proof.inequalities import ALL, CHI2, COUPLED, HALVED, KL_ROUTE, PAPER, STEPS
 
-_ALL = tuple(r.name for r in RULES)
-_PAPER = tuple(r.name for r in RULES if r.family == "published")
-_KL_ROUTE = tuple(n for n in _PAPER if "kl" in n or "pinsker" in n)
-
-_HALVED = tuple(n for n in _ALL if n.startswith("halved"))
 #: How much smaller a rule must be for the enumerated problems to refute it.
 _PAPER_TOO_SMALL = Fraction(1, 6)
 _TOO_SMALL = {"first_order": Fraction(3, 10), "linear": Fraction(1, 5)}
-_CHI2 = ("martingale_chi2", "cauchy_schwarz", "first_order")
-_PROFILES = ("context_shift_profile", "adaptive_profile")
 
 
 def _check(run: Callable[..., bool], how: str, rules: tuple[str, ...], **wrong: Any) -> Check:
@@ -34,29 +26,29 @@ def _for_rule(run: Callable[..., bool], name: str, how: str, statement: str, **w
 
 #: The identities and instances, the inequalities, and three groups with one check for each rule.
 CHECKS: tuple[Check, ...] = (
-    _check(symbolic.telescoping, SYMBOLIC, _ALL, sign=1),
-    _check(symbolic.performance_difference, SYMBOLIC, _PAPER, contexts="roll"),
-    _check(symbolic.surrogate_form, SYMBOLIC, _PAPER, baseline=0),
-    _check(symbolic.chain_rule, SYMBOLIC, (*_KL_ROUTE, "trajectory_kl"), contexts="theta"),
-    _check(symbolic.pinsker, SYMBOLIC, _KL_ROUTE, coefficient=3),
-    _check(instances.capped_sums, INTERVAL, _PAPER, factor=Fraction(1) - Fraction(1, 10**9)),
+    _check(symbolic.telescoping, SYMBOLIC, ALL, sign=1),
+    _check(symbolic.performance_difference, SYMBOLIC, PAPER, contexts="roll"),
+    _check(symbolic.surrogate_form, SYMBOLIC, PAPER, baseline=0),
+    _check(symbolic.chain_rule, SYMBOLIC, (*KL_ROUTE, "trajectory_kl"), contexts="theta"),
+    _check(symbolic.pinsker, SYMBOLIC, KL_ROUTE, coefficient=3),
+    _check(instances.capped_sums, INTERVAL, PAPER, factor=Fraction(1) - Fraction(1, 10**9)),
     _check(restated.simplified_is_larger, SYMBOLIC, ("pinsker_marginal_kl",), coefficient=Fraction(5, 4)),
-    _check(restated.reductions, SYMBOLIC, _PAPER, factor=3),
+    _check(restated.reductions, SYMBOLIC, PAPER, factor=3),
     _check(restated.reversed_sums, EXACT, ("adaptive_kl", "adaptive_tv"), shift=1),
     _check(restated.crossover, SYMBOLIC, ("adaptive",), factor=3),
     _check(symbolic.identity, SYMBOLIC, ("trajectory_kl",), sign=1),
     _check(symbolic.k3_convex, SYMBOLIC, ("trajectory_kl",), constant=2),
     _check(symbolic.expected_k3, SYMBOLIC, ("trajectory_kl",), constant=2),
     _check(instances.expected_u, EXACT, ("trajectory_tv",), factor=Fraction(2)),
-    _check(symbolic.free_baseline, SYMBOLIC, (*_HALVED, *_PROFILES), baseline=0),
-    _check(symbolic.orthogonal_increments, SYMBOLIC, _CHI2, first=3),
-    _check(symbolic.expected_square_of_score, SYMBOLIC, _CHI2, factor=2),
+    _check(symbolic.free_baseline, SYMBOLIC, (*HALVED, *COUPLED), baseline=0),
+    _check(symbolic.orthogonal_increments, SYMBOLIC, CHI2, first=3),
+    _check(symbolic.expected_square_of_score, SYMBOLIC, CHI2, factor=2),
     _check(symbolic.summed_excess, SYMBOLIC, ("martingale_chi2", "halved_coupling"), start=2),
-    _check(symbolic.chi2_to_kl, SYMBOLIC, _CHI2, power=3),
-    _check(symbolic.curve_slope, SYMBOLIC, (*_HALVED, *_PROFILES), factor=3),
-    _check(symbolic.curve_concave, SYMBOLIC, (*_HALVED, *_PROFILES), factor=3),
-    _check(instances.fills, EXACT, _ALL, factor=Fraction(9, 10)),
-    _check(instances.withdrawn, EXACT, _ALL, factor=Fraction(0)),
+    _check(symbolic.chi2_to_kl, SYMBOLIC, CHI2, power=3),
+    _check(symbolic.curve_slope, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
+    _check(symbolic.curve_concave, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
+    _check(instances.fills, EXACT, ALL, factor=Fraction(9, 10)),
+    _check(instances.withdrawn, EXACT, ALL, factor=Fraction(0)),
     *(Check(i.name, i.statement, i.how, i.rules, i.run, {"factor": i.nearest * Fraction(9, 10)}) for i in STEPS),
     *(
         _for_rule(
@@ -84,9 +76,9 @@ CHECKS: tuple[Check, ...] = (
             n,
             EXACT,
             f"{n} holds on enumerated problems",
-            factor=_TOO_SMALL.get(n, _PAPER_TOO_SMALL if n in _PAPER else Fraction(9, 20)),
+            factor=_TOO_SMALL.get(n, _PAPER_TOO_SMALL if n in PAPER else Fraction(9, 20)),
         )
-        for n in _ALL
+        for n in ALL
     ),
 )
 

@@ -37,7 +37,7 @@ _root = sp.sqrt(_delta / 2)
 #: Each rule as the literature prints it, literally summed over positions; Dbar_t = min(epsilon, Pinsker).
 RESTATED: dict[str, Any] = {
     "classical": 2 * _T * (_T - 1) * _eps**2,
-    "linear": _over_positions(4 * _dbar),
+    "linear": 4 * _A,
     "coupling": 4 * _unit(_eps) * _over_positions(_unit(_back * _eps)),
     "pinsker_marginal_kl": 4 * _unit(_root) * _over_positions(_unit(sp.sqrt(_back * _delta / 2))),
     "pinsker_marginal_tv": 4 * _unit(_eps) * _over_positions(_unit(sp.sqrt(_back * _delta / 2))),
@@ -47,7 +47,7 @@ RESTATED: dict[str, Any] = {
     "adaptive_tv": _over_positions(4 * _dbar * _unit(_ahead * _eps)),
     "adaptive": _over_positions(4 * _dbar * sp.Min(1, _ahead * _eps, sp.sqrt(_ahead * _delta / 2))),
     "trajectory_kl": _D,
-    "trajectory_tv": _over_positions(_dbar),
+    "trajectory_tv": _A,
 }
 
 _X, _C, _sd = sp.symbols("X C sd", positive=True)
@@ -171,7 +171,7 @@ def _within(value: float, ends: Ends, factor: Fraction) -> bool:
     return low <= exact(value) <= high * (1 + Fraction(1, 10**12)) + Fraction(5e-324)
 
 
-_SYMBOLS = {_eps: "epsilon", _tv: "tv_seq", _D: "kl_seq", _X: "chi2_max", _C: "chi2_sum"}
+_SYMBOLS = {_eps: "epsilon", _tv: "tv_seq", _D: "kl_seq", _A: "tv_sum", _X: "chi2_max", _C: "chi2_sum"}
 
 
 @cache
@@ -196,7 +196,7 @@ def _grid() -> tuple[Profile, ...]:
 def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
     """Low <= rule <= high (1 + 1e-12) for the certified ends of its restatement, at the exact values of the floats.
 
-    What a rule takes for epsilon, TV and so on is the smallest that is proved; that is put into the restatement, too.
+    What a rule takes for epsilon, A and so on is the smallest that is proved; that is put into the restatement, too.
     """
     own = rule(name)
     for profile in _grid():
@@ -204,8 +204,7 @@ def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
         for symbol, field in _SYMBOLS.items():
             resolved = profile.resolve(field, own.family)
             values[symbol] = exact(resolved.value) if resolved else Fraction(0)
-        by_tv = name in ("linear", "halved_linear", "trajectory_tv")  # their sum is filled from epsilon alone
-        form = RESTATED[name].subs(_dbar, _eps if by_tv else sp.Min(_eps, _root))
+        form = RESTATED[name].subs(_dbar, sp.Min(_eps, _root))
         if not _within(own.value(profile), enclose(form, values), factor):
             return False
     return True

@@ -17,10 +17,10 @@ from bounds.evidence.readers.slime import SLIME
 from bounds.evidence.readers.unreadable import UNREADABLE
 from bounds.evidence.response import TraceError
 
+_READ = (CANONICAL, NEMO_RL, PRIME_RL, SLIME, OPENAI, SGLANG)
+
 #: Format name -> format, in the order in which they are shown.
-FORMATS: Mapping[str, Format] = MappingProxyType(
-    {f.name: f for f in (CANONICAL, NEMO_RL, PRIME_RL, SLIME, OPENAI, SGLANG, *UNREADABLE)}
-)
+FORMATS: Mapping[str, Format] = MappingProxyType({f.name: f for f in (*_READ, *UNREADABLE)})
 
 _KINDS = {b"\xff\xfe": "this is UTF-16 text", b"PK": "this is a zip archive, and no torch file"}
 
