@@ -107,5 +107,5 @@ def example_path(name: str = "responses") -> Path:
 
 
 def example_traces(name: str = "responses") -> TraceSet:
-    """An example log inside the package, read; names as for :func:`example_path`."""
+    """An example log inside the package, read; names as for ``example_path``."""
     return read_traces(example_path(name))
