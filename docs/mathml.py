@@ -17,6 +17,7 @@ def _write(display: str, before: str, after: str) -> Any:
         written = convert(node.astext(), display=display)
         if "\\" in written:  # a command that the converter does not know stays as it is
             _log.warning("LaTeX that is not understood: %s", node.astext(), location=node)
+        written = written.replace("<mi>log</mi>", '<mi>log</mi><mspace width="0.17em"/>')
         writer.body.append(f"{before}{written}{after}")
         raise nodes.SkipNode
 

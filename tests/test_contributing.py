@@ -36,7 +36,7 @@ def apply(block, root):
         text = "".join(lines)
     elif action.startswith("add to"):
         at = end_of(action.split()[-1], text)
-        text = f"{text[:at].rstrip().rstrip(',')},\n{body}{text[at:]}"
+        text = f"{text[:at].rstrip().rstrip(',')},\n{body.rstrip()},\n{text[at:]}"
     else:
         text += f"\n\n{body}" if text else body
     compile(text, str(path), "exec")
