@@ -63,7 +63,7 @@ class ModuleNames(_FromCode):
         yield from (f".. automodule:: {name}", "   :members:", "")
         module = importlib.import_module(name)
         by_autodoc = ModuleAnalyzer.for_module(name).find_attr_docs()
-        for data in getattr(module, "__all__", vars(module)):
+        for data in getattr(module, "__all__", inspect.get_annotations(module)):
             if data.isupper() and not data.startswith("_") and ("", data) not in by_autodoc:
                 yield from _data(name, data, getattr(module, data))
 
