@@ -41,7 +41,7 @@ attack: $(VENV)/.core
 	$(BIN)/python -m bounds.proof.attack
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist docs/_build *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
