@@ -242,7 +242,7 @@ def test_the_figure_of_a_run(traces):
     run = bounds.over_time(traces, limit=1e-6)
     axes = bounds.plot_over_time(run)
     names = ["kl_seq", "worst_case_error", "ppl_gap", "acceptance", "surrogate_gain", "improvement"]
-    assert [ax.get_ylabel() for ax in axes] == names
+    assert [ax.get_title(loc="left") for ax in axes] == names
     for ax, name in zip(axes, names, strict=True):
         line = next(x for x in ax.lines if len(x.get_xdata()) == 4)
         assert line.get_ydata().tolist() == [s.intervals()[name].value for s in run.steps]
