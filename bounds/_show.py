@@ -23,6 +23,8 @@ Row = tuple[list[str], bool]
 #: Column titles, and rows.
 Cells = tuple[list[str], list[Row]]
 
+#: From here on, numbers are shown as 1.5e+06.
+_SCIENTIFIC = 1e6
 #: A number for people, also such as 1.5e-05, 28.1% or no number at all.
 _NUMBER = re.compile(r"[-−+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?|[-−+]?inf|nan|-|")
 #: What LaTeX would read otherwise, longest first: scientific notation, comparisons, minus signs, single characters.
@@ -137,43 +139,64 @@ def many(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def shown(x: float, digits: int = 7) -> str:
-    """An upper bound for people: its last digit is rounded up, unless it agrees with ``x`` to 1e-12.
+def near(x: float, digits: int = 3) -> str:
+    """A number for people: that many significant digits, its integer part whole (below a million).
 
-    >>> shown(34.946091886), shown(0.4096), shown(1e-9), shown(-0.12345, 3)
-    ('34.9461', '0.4096', '1e-09', '-0.123')
+    >>> near(0.072416), near(34.94), near(1677.312), near(2.5e7)
+    ('0.0724', '34.9', '1677', '2.5e+07')
+    """
+    return _text(x, _places(x, digits))
+
+
+def shown(x: float, digits: int = 3) -> str:
+    """An upper bound for people: as :func:`near`, but rounded up unless it agrees with ``x`` to 1e-12.
+
+    >>> shown(4.0961), shown(838.656), shown(1677.312), shown(34.946091886, 7), shown(-0.12345)
+    ('4.1', '839', '1678', '34.9461', '-0.123')
     """
     return _rounded(x, digits, up=True)
 
 
-def shown_down(x: float, digits: int = 7) -> str:
+def shown_down(x: float, digits: int = 3) -> str:
     """A lower bound for people, likewise rounded down.
 
-    >>> shown_down(0.04319, 3), shown_down(-0.12345, 3)
-    ('0.0431', '-0.124')
+    >>> shown_down(0.04319), shown_down(1677.312), shown_down(-0.12345)
+    ('0.0431', '1677', '-0.124')
     """
     return _rounded(x, digits, up=False)
 
 
 def _rounded(x: float, digits: int, *, up: bool) -> str:
-    text = f"{x:.{digits}g}"
+    places = _places(x, digits)
+    text = _text(x, places)
     if not math.isfinite(x) or x == 0.0:
         return text
     beyond = float(text) < x if up else float(text) > x
     if beyond and abs(float(text) - x) > 1e-12 * abs(x):
-        step = Fraction(10) ** (math.floor(math.log10(abs(x))) - digits + 1)
+        step = Fraction(10) ** (math.floor(math.log10(abs(x))) - places + 1)
         moved = Fraction(text) + (step if up else -step)
-        text = f"{float(moved):.{digits}g}" if abs(moved) < sys.float_info.max else f"{x:.17g}"
+        text = _text(float(moved), places) if abs(moved) < sys.float_info.max else f"{x:.17g}"
     return text
 
 
-def round_toward_zero(x: float, digits: int = 6) -> float:
-    """A number of that many digits that is not above ``x`` >= 0 (unless it agrees with it to 1e-12).
+def _places(x: float, digits: int) -> int:
+    """How many significant digits ``x`` is shown with."""
+    return max(digits, len(str(int(abs(x))))) if abs(x) < _SCIENTIFIC else digits
 
-    >>> round_toward_zero(2 / 3), round_toward_zero(0.1)
-    (0.666666, 0.1)
+
+def _text(x: float, places: int) -> str:
+    text = f"{x:.{places}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(float(text)) < _SCIENTIFIC else text
+
+
+def round_toward_zero(x: float, digits: int = 3) -> float:
+    """A number of that many digits that is not above ``x`` >= 0, by not even one unit in its last place.
+
+    >>> round_toward_zero(2 / 3), round_toward_zero(0.1), round_toward_zero(0.0049999999999999996)
+    (0.666, 0.1, 0.00499)
     """
-    return float(shown_down(x, digits))
+    down = float(shown_down(x, digits))
+    return down if down <= x else float(shown_down(x * (1.0 - 2e-12), digits))
 
 
 def rich_table(titles: list[str], rows: list[Row]) -> Table:

@@ -19,7 +19,7 @@ from bounds._rounding import (
     sqrt_enclosure,
     sum_up,
 )
-from bounds._show import shown
+from bounds._show import near, round_toward_zero, shown, shown_down
 from bounds.theory.terms import _ZETA_HIGH, _ZETA_LOW, binomial_excess, capped_sum, product_coupling, sqrt_sum
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
@@ -136,7 +136,32 @@ def test_shown_numbers_are_not_below_the_value(x, digits):
     text = shown(x, digits)
     assert Fraction(text) >= Fraction(x) * (1 - Fraction(1, 10**12))
     assert float(text) <= x * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
-    assert len(text.split("e")[0].replace(".", "").lstrip("0")) <= digits
+    assert len(text.split("e")[0].replace(".", "").lstrip("0")) <= max(digits, len(str(int(min(x, 1e6)))))
+    assert float(shown_down(x, digits)) <= x * (1 + 1e-12)
+    assert x * (1 - 2 * 10.0 ** (1 - digits)) <= round_toward_zero(x, digits) <= x
+
+
+@pytest.mark.parametrize(
+    ("x", "up", "down", "nearest"),
+    [
+        (838.656, "839", "838", "839"),
+        (1677.312, "1678", "1677", "1677"),
+        (34.946091886, "35", "34.9", "34.9"),
+        (4.096, "4.1", "4.09", "4.1"),
+        (0.0001220703125, "0.000123", "0.000122", "0.000122"),
+        (999999.0, "999999", "999999", "999999"),
+        (999999.5, "1e+06", "999999", "1e+06"),
+        (999.96, "1000", "999", "1000"),
+        (9999.7, "10000", "9999", "10000"),
+        (1234567.0, "1.24e+06", "1.23e+06", "1.23e+06"),
+        (-0.12345, "-0.123", "-0.124", "-0.123"),
+        (-1234.5, "-1234", "-1235", "-1234"),
+        (math.inf, "inf", "inf", "inf"),
+        (0.0, "0", "0", "0"),
+    ],
+)
+def test_three_digits_and_the_whole_integer_part(x, up, down, nearest):
+    assert (shown(x), shown_down(x), near(x)) == (up, down, nearest)
 
 
 def test_shown_at_the_end_of_the_floats():

@@ -158,7 +158,7 @@ def _kinds(mask: Mask) -> list[Criterion]:
 def _grid(kind: Criterion, m: Moments, rows: BoolArray) -> Iterable[Criterion]:
     """Criteria of that kind, at the quantiles of the statistic over some responses (rounded up to three digits)."""
     reach = np.quantile(kind.reach(m[kind.statistic][rows]), _QUANTILES, method="higher")
-    found = (kind.at(float(shown(value, 3))) for value in reach.tolist())
+    found = (kind.at(float(shown(value))) for value in reach.tolist())
     return dict.fromkeys(c for c in found if c is not None)
 
 

@@ -211,7 +211,7 @@ class BoundTable(Shown):
             lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
         return lines + withheld_lines(self.withheld)
 
-    def cells(self, *, best: Bound | None = None, published: Bound | None = None, digits: int = 7) -> Cells:
+    def cells(self, *, best: Bound | None = None, published: Bound | None = None) -> Cells:
         """Column titles, and for each bound its cells and whether it is the winner."""
         best, published = best or self.best, published or self.best_published
         rows: list[Row] = []
@@ -224,7 +224,7 @@ class BoundTable(Shown):
             }
             filled = "; ".join(f"{i.name} = {i.how}" for i in b.inputs if i.how != "given")
             said = ", ".join(mark for mark, holds in marks.items() if holds)
-            rows.append(([b.name, shown(b.value, digits), b.family, b.standing.label, said, filled], b is best))
+            rows.append(([b.name, shown(b.value), b.family, b.standing.label, said, filled], b is best))
         return ["rule", "|Error| <=", "family", "standing", "", "filled in"], rows
 
     def tables(self) -> list[Cells]:

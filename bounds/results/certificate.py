@@ -205,12 +205,12 @@ class Certificate(Shown):
     def _error_sentence(self) -> str:
         if self.best is None:
             return "No bound applies to this log."
-        text = f"At the estimates, |J(theta) - J(roll) - L'| <= {shown(self.best.value, 3)} ({self.best.name})"
+        text = f"At the estimates, |J(theta) - J(roll) - L'| <= {shown(self.best.value)} ({self.best.name})"
         if self.best_upper is not None:
-            text += f"; at their upper {100 * self.confidence:.6g}% limits {shown(self.best_upper.value, 3)}"
+            text += f"; at their upper {100 * self.confidence:.6g}% limits {shown(self.best_upper.value)}"
         if self.best_published is not None:
             where = " at the largest divergence seen (optimistic)" if self.best_published.optimistic else ""
-            text += f"; the published B* is {shown(self.best_published.value, 3)}{where}"
+            text += f"; the published B* is {shown(self.best_published.value)}{where}"
         return text + f". Standing: {self.best.standing.label}."
 
     def _range(self) -> str:
@@ -267,7 +267,7 @@ class Certificate(Shown):
     def bound_cells(self) -> Cells:
         """Bounds at the estimates, and optimistic ones."""
         both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
-        return both.cells(best=self.best, published=self.best_published, digits=3)
+        return both.cells(best=self.best, published=self.best_published)
 
     def notes(self) -> list[str]:
         """What the numbers rest on, what was assumed, what is remarkable."""

@@ -37,7 +37,7 @@ class Claim:
 
     def __str__(self) -> str:
         verdict = "promises an improvement" if self.holds else "promises nothing"
-        numbers = f"L' = {self.surrogate:.3g}, B* = {shown(self.b_star, 3)} ({self.rule})"
+        numbers = f"L' = {self.surrogate:.3g}, B* = {shown(self.b_star)} ({self.rule})"
         if self.optimistic:
             return (
                 f"The paper's statement {verdict}: {numbers}, if no divergence is larger than the largest that was seen"

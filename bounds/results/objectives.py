@@ -33,7 +33,7 @@ class ObjectiveTable(Shown):
         if self.best is None:
             return "No bound applies; the differences to L' stand by themselves."
         return (
-            f"|J(theta) - J(roll) - L'| <= {shown(self.best.value, 3)} ({self.best.name}); an objective that differs "
+            f"|J(theta) - J(roll) - L'| <= {shown(self.best.value)} ({self.best.name}); an objective that differs "
             "from L' by d misses J(theta) - J(roll) by at most |d| more."
         )
 

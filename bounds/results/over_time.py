@@ -64,7 +64,7 @@ class RunOverTime(Shown):
 
     def sentence(self) -> str:
         """Where the trust region was lost, if it was."""
-        error = f"|Error| <= {shown(self.limit * self.reward_spread, 3)}"
+        error = f"|Error| <= {shown(self.limit * self.reward_spread)}"
         at = f"kl_seq <= {self.limit:.3g}, so {error}, by upper {100 * self.confidence:.6g}% limits,"
         if self.lost is None:
             return f"{at} holds at {many(len(self.steps), 'step')}, all there are."

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bounds._show import finite, shown, shown_down
+from bounds._show import finite, near, shown, shown_down
 
 
 class Standing(enum.IntEnum):
@@ -59,7 +59,7 @@ class Interval:
             low, high = shown_down(self.low, digits), shown(self.high, digits)
             if low != high or self.low == self.high:
                 break
-        return f"{self.value:.{digits}g}", low, high
+        return near(self.value, digits), low, high
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; infinite and undefined numbers are null, an infinite value is also vacuous."""

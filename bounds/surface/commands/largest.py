@@ -50,5 +50,6 @@ def _largest(arguments: argparse.Namespace) -> int:
         where = "" if answer["T"] is None or quantity == "T" else f" at T = {answer['T']}"
         value = answer[quantity]
         shown = f"{value}" if isinstance(value, int) else f"{round_toward_zero(value):g}"
-        print(f"|Error| <= {answer['target']:g}{where} is proved up to {quantity} = {shown}  (by {answer['by']})")
+        target = repr(answer["target"]).removesuffix(".0")  # as it was asked for: rounded down it would not be proved
+        print(f"|Error| <= {target}{where} is proved up to {quantity} = {shown}  (by {answer['by']})")
     return 0
