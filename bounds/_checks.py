@@ -121,9 +121,9 @@ def confidence_level(value: object) -> float:
     return level
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """Text for a name that is not known: what was likely meant, and all that is known."""
+def unknown(kind: str, name: object, known: Iterable[str], *, listed: bool = True) -> str:
+    """Text for a name that is not known: what was likely meant, and (unless not ``listed``) all that is known."""
     names = list(known)
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"unknown {kind} {str(name)!r}{hint} (known: {', '.join(names)})"
+    return f"unknown {kind} {str(name)!r}{hint}" + (f" (known: {', '.join(names)})" if listed else "")

@@ -83,13 +83,17 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def verify(checks: Iterable[Check] | None = None) -> list[CheckResult]:
+def verify(
+    checks: Iterable[Check] | None = None, *, on_start: Callable[[str], None] | None = None
+) -> list[CheckResult]:
     """Run all checks, or some; ``trm-bounds verify`` prints them.
 
     Parameters
     ----------
     checks : iterable of Check, optional
         Default: :data:`CHECKS`.
+    on_start : callable, optional
+        Called with the name of each check before it runs.
 
     Returns
     -------
@@ -97,6 +101,9 @@ def verify(checks: Iterable[Check] | None = None) -> list[CheckResult]:
         In the order of the derivation; ``how`` is "symbolic" (an identity in SymPy), "exact" (rational
         arithmetic) or "interval" (between certified ends).
     """
-    return [
-        CheckResult(c.name, c.statement, c.how, c.rules, bool(c.run())) for c in (CHECKS if checks is None else checks)
-    ]
+    results = []
+    for c in CHECKS if checks is None else checks:
+        if on_start is not None:
+            on_start(c.name)
+        results.append(CheckResult(c.name, c.statement, c.how, c.rules, bool(c.run())))
+    return results

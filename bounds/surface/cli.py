@@ -6,9 +6,11 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from bounds import __version__
 from bounds.surface.commands import COMMANDS
+from bounds.surface.commands.parser import Parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,14 +39,36 @@ def _hyphens(argument: str) -> str:
     return (name.replace("_", "-") if name.startswith("--") else name) + mark + value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="trm-bounds",
+        everything=False,
+        usage="trm-bounds COMMAND [options]",
         description="How wrong can the surrogate objective of an LLM-RL step be?",
-        allow_abbrev=False,
+        epilog="example:\n  trm-bounds certify 'run/*.jsonl' --horizon 4096",
     )
-    parser.add_argument("--version", action="version", version=f"trm-bounds {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"trm-bounds {__version__}", help="the version")
+    parser.add_argument("--print-completion", action=_PrintCompletion, metavar="SHELL", help="for bash, zsh, fish, ...")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", prog="trm-bounds")
     for module in COMMANDS:
         module.add(commands)
     return parser
+
+
+class _PrintCompletion(argparse.Action):
+    """A script that a shell runs to complete commands, options, their values and file names."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, __: object = None) -> NoReturn:
+        import shtab
+
+        if shell not in shtab.SUPPORTED_SHELLS:
+            parser.error(f"--print-completion must be one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
+        kinds = {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY}
+        commands = next(a.choices for a in parser._actions if isinstance(a.choices, dict))
+        for action in (a for command in commands.values() for a in command._actions):
+            if action.metavar in kinds:
+                action.complete = kinds[action.metavar]
+            if action.suggest is not None:
+                action.choices = tuple(action.suggest())
+        print(shtab.complete(parser, shell=shell))
+        parser.exit()

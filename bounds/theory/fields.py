@@ -15,13 +15,14 @@ PUBLISHED, SHARP = "published", "sharp"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One number, or one array [T], that a profile may hold: its symbol, domain and meaning."""
+    """One number, or one array [T], that a profile may hold: its symbol, domain and meaning, and if few know it."""
 
     symbol: str
     meaning: str
     low: float = 0.0
     high: float = math.inf
     per_position: bool = False
+    rare: bool = False
 
 
 FIELDS: Mapping[str, Field] = {
@@ -30,18 +31,18 @@ FIELDS: Mapping[str, Field] = {
     "chi2_max": Field("X", "largest chi2(theta||roll) at any reachable context"),
     "kl_seq": Field("D", "expected KL(roll||theta) of a whole response, in nats"),
     "tv_seq": Field("TV", "total variation of the two response distributions, mean over prompts", high=1.0),
-    "tv_sum": Field("A", "expected total variation, summed over positions"),
-    "chi2_sum": Field("ΣC", "expected chi2, summed over positions"),
-    "mean_length": Field("E len", "expected length of a response, in tokens"),
+    "tv_sum": Field("A", "expected total variation, summed over positions", rare=True),
+    "chi2_sum": Field("ΣC", "expected chi2, summed over positions", rare=True),
+    "mean_length": Field("E len", "expected length of a response, in tokens", rare=True),
     "mean_tv": Field("D̄_t", "expected total variation at each position", high=1.0, per_position=True),
     "mean_kl": Field("K_t", "expected KL(roll||theta) at each position, in nats", per_position=True),
     "mean_chi2": Field("C̄_t", "expected chi2 at each position", per_position=True),
     "max_tv": Field("ε_t", "largest total variation at each position", high=1.0, per_position=True),
     "max_kl": Field("δ_t", "largest KL(roll||theta) at each position, in nats", per_position=True),
     "max_chi2": Field("X_t", "largest chi2 at each position", per_position=True),
-    "log_ratio_max": Field("Λ", "largest |log theta - log roll| over the whole vocabulary, at any context"),
-    "support_gap": Field("m", "largest mass of theta where roll has none, at any context", high=1.0),
-    "mean_reward": Field("μ", "expected reward under roll", low=-math.inf),
+    "log_ratio_max": Field("Λ", "largest |log theta - log roll| over the whole vocabulary, at any context", rare=True),
+    "support_gap": Field("m", "largest mass of theta where roll has none, at any context", high=1.0, rare=True),
+    "mean_reward": Field("μ", "expected reward under roll", low=-math.inf, rare=True),
 }
 
 #: The fields that say how far apart the two policies are; a profile without any of them bounds nothing.

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import confidence_level, parse_number
-from bounds.surface.commands.options import command, emit, flag, number
-from bounds.surface.commands.reading import add_reading_options, reading_from, reading_progress, warn
+from bounds.surface.commands.options import add_confidence, add_json, command, emit, flag, number
+from bounds.surface.commands.progress import reading_progress
+from bounds.surface.commands.reading import add_reading_options, reading_from, warn
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
@@ -23,46 +24,41 @@ def add(commands: Any) -> None:
         commands,
         "certify",
         _certify,
-        "estimates and bounds from logged responses (without PATH: the embedded example)",
-        "trm-bounds certify run/*.jsonl --horizon 4096 --mask 'seq_max_k2<=0.05' --require 'b_star_upper<=0.2'",
+        "estimates, guarantees and bounds from a log",
+        "trm-bounds certify 'run/*.jsonl' --horizon 4096 --require 'b_star_upper<=0.2'",
+        operands="[PATH ...]",
+        more="Without PATH: the embedded example.",
     )
     add_reading_options(parser)
-    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="default: 0.95")
-    parser.add_argument("--mask", metavar="M", help="a sequence mask, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001'")
-    parser.add_argument(
+    add = parser.add_argument
+    add_confidence(parser)
+    add("--mask", metavar="M", help="what a mask keeps; see trm-bounds masks --help")
+    add(
         "--assume",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="what no sample can show, such as delta=1e-3 (may be repeated)",
+        help="what no sample shows: delta=1e-3 (repeatable)",
     )
-    parser.add_argument(
+    add(
         "--require",
         action="append",
         default=[],
         metavar="QUANTITY<=VALUE",
-        help="exit 1 unless it holds; an estimate counts with the far end of its interval (may be repeated)",
+        help="exit 1 unless a whole interval does (repeatable)",
     )
-    parser.add_argument("--noise-floor", metavar="FILE", help="a log of a repeated forward pass of the same weights")
-    parser.add_argument(
-        "--without-staleness",
-        action="store_true",
-        help="old_logprobs as theta: what the inference engine alone changes",
-    )
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: files are read by a cluster")
-    parser.add_argument(
-        "--split", action="store_true", help="only the half of the prompts on which masks judges what it chose"
-    )
-    parser.add_argument("--by-step", action="store_true", help="a run over time: one row for each step")
-    parser.add_argument("--limit", type=number, metavar="NATS", help="with --by-step: exit 1 unless kl_seq is below it")
-    parser.add_argument("--time-uniform", action="store_true", help="with --by-step: all steps hold at once")
-    parser.add_argument("--figure", metavar="FILE", help="with --by-step: draw it (PNG, PDF or SVG by the name)")
-    parser.add_argument("--force", action="store_true", help="overwrite FILE of --figure")
-    parser.add_argument(
-        "--objectives", action="store_true", help="what trainers optimise (TIS, PPO clip, ...) against L' instead"
-    )
-    parser.add_argument("--resume", metavar="FILE", help="keep what was read in FILE, and go on from there")
-    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+    add("--noise-floor", metavar="FILE", rare=True, help="a log of the same weights, scored twice")
+    add("--without-staleness", action="store_true", rare=True, help="old_logprobs as theta: the engine's part alone")
+    add("--engine", choices=("local", "ray"), default="local", rare=True, help="ray: files are read by a cluster")
+    add("--split", action="store_true", rare=True, help="only the prompts on which masks judges its choice")
+    add("--by-step", action="store_true", help="a run over time: one row for each step")
+    add("--limit", type=number, metavar="NATS", rare=True, help="by step: exit 1 unless kl_seq is below it")
+    add("--time-uniform", action="store_true", rare=True, help="by step: all steps hold at once")
+    add("--figure", metavar="FILE", rare=True, help="by step: draw it as PNG, PDF or SVG")
+    add("--force", action="store_true", rare=True, help="overwrite FILE of --figure")
+    add("--objectives", action="store_true", help="TIS, PPO clip, ... against L' instead")
+    add("--resume", metavar="FILE", rare=True, help="keep what was read there, and go on from it")
+    add_json(parser)
 
 
 def _certify(arguments: argparse.Namespace) -> int:

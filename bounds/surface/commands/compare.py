@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from bounds._checks import confidence_level
-from bounds.surface.commands.options import command, emit, number
+from bounds.surface.commands.options import add_confidence, add_json, command, emit
+from bounds.surface.commands.progress import reading_progress
 from bounds.surface.commands.reading import add_reading_options, reading_from, warn
 
 
@@ -16,12 +17,13 @@ def add(commands: Any) -> None:
         commands,
         "compare",
         _compare,
-        "how two logs differ: two precisions, two engines, a run and its noise floor",
+        "how two logs differ: two precisions, two engines",
         "trm-bounds compare bf16.jsonl fp16.jsonl --horizon 4096",
+        operands="PATH PATH",
     )
     add_reading_options(parser)
-    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="default: 0.95")
-    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+    add_confidence(parser)
+    add_json(parser)
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -32,8 +34,11 @@ def _compare(arguments: argparse.Namespace) -> int:
         raise ValueError(f"compare needs two logs, got {len(arguments.paths)} (write globs in quotes)")
     confidence_level(arguments.confidence)
     options = reading_from(arguments)
-    first, second = (stream(**{**options, "paths": path}).moments() for path in arguments.paths)
-    for m in (first, second):
+    logs = []
+    for path in arguments.paths:
+        with reading_progress() as progress:
+            logs.append(stream(**{**options, "paths": path}).moments(progress=progress))
+    for m in logs:
         warn(m)
-    emit(compare(first, second, confidence=arguments.confidence), arguments.json)
+    emit(compare(*logs, confidence=arguments.confidence), arguments.json)
     return 0

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from bounds._checks import confidence_level
-from bounds.surface.commands.options import command, emit, number
+from bounds.surface.commands.options import add_confidence, add_json, command, emit
+from bounds.surface.commands.progress import reading_progress
 from bounds.surface.commands.reading import add_reading_options, reading_from, warn, watched
 
 
@@ -16,21 +17,25 @@ def add(commands: Any) -> None:
         commands,
         "explain",
         _explain,
-        "where kl_seq, which bounds the error, comes from: tokens, positions, prompts (without PATH: the example)",
-        "trm-bounds explain run/*.jsonl --horizon 4096",
+        "where kl_seq comes from: tokens, positions, prompts",
+        "trm-bounds explain 'run/*.jsonl' --horizon 4096",
+        operands="[PATH ...]",
+        more="Without PATH: the embedded example.",
     )
     add_reading_options(parser)
-    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="default: 0.95")
-    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+    add_confidence(parser)
+    add_json(parser)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     from bounds.evidence.explain import explain
     from bounds.evidence.stream import stream
 
+    confidence = confidence_level(arguments.confidence)
     log = stream(**reading_from(arguments))
-    seen = watched(log)
-    result = explain(log, confidence=confidence_level(arguments.confidence))
+    with reading_progress() as progress:
+        seen = watched(log, progress)
+        result = explain(log, confidence=confidence)
     warn(seen)
     emit(result, arguments.json)
     return 0

@@ -6,19 +6,22 @@ import argparse
 from typing import Any
 
 from bounds.surface.commands.options import flag, number
+from bounds.surface.commands.parser import Parser
 from bounds.theory.fields import FIELDS, is_array
 
 
-def add_fields(parser: argparse.ArgumentParser) -> None:
+def add_fields(parser: Parser) -> None:
     """The scalar fields of a profile as options."""
     for name, field in FIELDS.items():
         if not is_array(name):
-            parser.add_argument(flag(name), type=number, metavar="X", help=f"{field.symbol}: {field.meaning}")
-    parser.add_argument("--reward-range", nargs=2, type=number, metavar=("LOW", "HIGH"), help="default: 0 1")
+            parser.add_argument(flag(name), type=number, metavar="X", help=field.meaning, rare=field.rare)
+    parser.add_argument(
+        "--reward-range", nargs=2, type=number, metavar=("LOW", "HIGH"), help="of a reward; default: 0 1"
+    )
     parser.add_argument(
         "--support-may-differ",
         action="store_true",
-        help="do not assume theta << roll (top-p or top-k sampling): rules that need it are withdrawn",
+        help="theta << roll need not hold (top-p, top-k)",
     )
 
 

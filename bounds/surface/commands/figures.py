@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 from bounds.surface.commands.options import command
+
+
+def names() -> Iterable[str]:
+    """Figures that there are."""
+    from bounds.surface.figures import FIGURES
+
+    return FIGURES
 
 
 def add(commands: Any) -> None:
@@ -15,11 +23,10 @@ def add(commands: Any) -> None:
         "figures",
         _figures,
         "draw figures as PNG, PDF and CSV",
-        "trm-bounds figures comparison --out figures",
+        "trm-bounds figures comparison scaling --out figures",
+        operands="[NAME ...]",
     )
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="such as comparison, scaling, regimes, tightness; without a name: all"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", suggest=names, help="which figures; without a name: all")
     parser.add_argument("--out", default="figures", metavar="DIR", help="default: figures")
 
 

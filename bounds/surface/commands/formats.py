@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from bounds.surface.commands.options import command, show
+
+
+def recipes() -> Iterable[str]:
+    """Trainers that a recipe is there for."""
+    from bounds.evidence.readers.recipes import RECIPES
+
+    return RECIPES
 
 
 def add(commands: Any) -> None:
@@ -15,10 +23,12 @@ def add(commands: Any) -> None:
         commands,
         "formats",
         _formats,
-        "the logs that are read, and how a trainer comes to write them",
+        "the logs that are read, and how to export them",
         "trm-bounds formats --recipe verl",
     )
-    parser.add_argument("--recipe", metavar="TRAINER", help="print the lines that export from verl, skyrl or trl")
+    parser.add_argument(
+        "--recipe", metavar="TRAINER", suggest=recipes, help="print what exports from verl, skyrl or trl"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 

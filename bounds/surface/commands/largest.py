@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from bounds._show import round_toward_zero
 from bounds.surface.commands.fields import add_fields, fields_from
-from bounds.surface.commands.options import command, number, whole
+from bounds.surface.commands.options import add_json, command, number, whole
+
+
+def quantities() -> Iterable[str]:
+    """What can be asked for."""
+    from bounds.theory.invert import INVERTIBLE
+
+    return INVERTIBLE
 
 
 def add(commands: Any) -> None:
@@ -17,15 +25,18 @@ def add(commands: Any) -> None:
         commands,
         "largest",
         _largest,
-        "the largest value of a quantity that still proves |Error| <= target",
+        "the largest delta, T, ... that proves a target",
         "trm-bounds largest delta --target 0.1 0.5 --T 1024 4096",
+        operands="QUANTITY --target B ...",
     )
-    parser.add_argument("quantity", metavar="QUANTITY", help="delta, epsilon, chi2_max, kl_seq, mean_kl_token or T")
+    parser.add_argument(
+        "quantity", metavar="QUANTITY", suggest=quantities, help="delta, epsilon, chi2_max, kl_seq, mean_kl_token, T"
+    )
     parser.add_argument("--target", type=number, nargs="+", required=True, metavar="B", help="one or more guarantees")
     parser.add_argument("--T", type=whole, nargs="+", metavar="N", help="one or more horizons")
-    parser.add_argument("--published", action="store_true", help="use the paper's B* instead of all rules")
+    parser.add_argument("--published", action="store_true", rare=True, help="by the paper's B* instead of all rules")
     add_fields(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+    add_json(parser)
 
 
 def _largest(arguments: argparse.Namespace) -> int:

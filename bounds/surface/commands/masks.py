@@ -7,7 +7,9 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from bounds.surface.commands.options import command, emit, number
+from bounds._checks import confidence_level
+from bounds.surface.commands.options import add_confidence, add_json, command, emit
+from bounds.surface.commands.progress import reading_progress
 from bounds.surface.commands.reading import add_reading_options, reading_from
 
 
@@ -17,36 +19,39 @@ def add(commands: Any) -> None:
         commands,
         "masks",
         _masks,
-        "what a mask keeps by threshold, length and reward, and its cost (without PATH: the embedded example)",
-        "trm-bounds masks run/*.jsonl --horizon 4096 --mask 'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001'",
+        "what a mask keeps of a log, and what that costs",
+        "trm-bounds masks 'run/*.jsonl' --horizon 4096 --mask 'seq_mean_k3<=0.001'",
+        operands="[PATH ...]",
+        more="Without PATH: the embedded example. A mask M is criteria, such as\n"
+        "'seq_max_k2<=0.05,seq_mean_k3<=0.001', or a trainer's own options, such as\n"
+        "'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001' (also slime, trl,\n"
+        "skyrl, nemo-rl, prime-rl, ms-swift).",
     )
     add_reading_options(parser)
-    parser.add_argument(
-        "--mask",
-        metavar="M",
-        help="criteria such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001', or a trainer's options, TRAINER:NAME=VALUE "
-        "(verl, slime, trl, skyrl, nemo-rl, prime-rl, ms-swift); default: the paper's TRM-Max with TRM-Avg",
-    )
-    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="default: 0.95")
+    parser.add_argument("--mask", metavar="M", help="default: the paper's TRM-Max with TRM-Avg")
+    add_confidence(parser)
     parser.add_argument("--write", metavar="FILE", help="write which responses are kept, as Parquet")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
-    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+    add_json(parser)
 
 
 def _masks(arguments: argparse.Namespace) -> int:
     from bounds.evidence.mask_file import write_masks
-    from bounds.evidence.masks import DEFAULT, mask_study
-    from bounds.evidence.readers import read_traces
+    from bounds.evidence.masks import DEFAULT, mask_study, statistics_for
+    from bounds.evidence.stream import stream
     from bounds.evidence.whole_file import check_free
     from bounds.theory.masking import Mask
 
     mask = Mask.parse(DEFAULT if arguments.mask is None else arguments.mask)
     if arguments.write is not None:
         check_free(arguments.write, force=arguments.force)
-    traces = read_traces(**reading_from(arguments))
-    study = mask_study(traces, mask=mask, confidence=arguments.confidence)
+    confidence_level(arguments.confidence)
+    log = stream(**reading_from(arguments))
+    with reading_progress() as progress:
+        m = log.moments(statistics=statistics_for(mask), progress=progress)
+    study = mask_study(m, mask=mask, confidence=arguments.confidence)
     if arguments.write is not None:
-        write_masks(traces, mask, arguments.write, force=arguments.force)
+        write_masks(log, mask, arguments.write, force=arguments.force)
     emit(study if arguments.json else replace(study, warnings=()), arguments.json)
     for warning in study.warnings:
         print(f"warning: {warning}", file=sys.stderr)

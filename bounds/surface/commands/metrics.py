@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from bounds._checks import confidence_level
-from bounds.surface.commands.options import command, emit, number
+from bounds.surface.commands.options import add_confidence, add_json, command, emit
+from bounds.surface.commands.progress import reading_progress
 from bounds.surface.commands.reading import add_reading_options, reading_from, warn, watched
 
 
@@ -16,21 +17,25 @@ def add(commands: Any) -> None:
         commands,
         "metrics",
         _metrics,
-        "the scalars that verl and ms-swift log, unclamped, with intervals (without PATH: the embedded example)",
-        "trm-bounds metrics run/*.jsonl --json",
+        "what verl and ms-swift log, with intervals",
+        "trm-bounds metrics 'run/*.jsonl' --json",
+        operands="[PATH ...]",
+        more="Without PATH: the embedded example.",
     )
     add_reading_options(parser)
-    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="default: 0.95")
-    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+    add_confidence(parser)
+    add_json(parser)
 
 
 def _metrics(arguments: argparse.Namespace) -> int:
     from bounds.evidence.metrics import metrics
     from bounds.evidence.stream import stream
 
+    confidence = confidence_level(arguments.confidence)
     log = stream(**reading_from(arguments))
-    seen = watched(log)
-    result = metrics(log, confidence=confidence_level(arguments.confidence))
+    with reading_progress() as progress:
+        seen = watched(log, progress)
+        result = metrics(log, confidence=confidence)
     warn(seen)
     emit(result, arguments.json)
     return 0

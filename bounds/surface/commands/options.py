@@ -8,15 +8,30 @@ from typing import Any
 
 from bounds._checks import parse_number
 from bounds._show import plain
+from bounds.surface.commands.parser import Parser
 
 
-def command(commands: Any, name: str, run: Any, help: str, example: str) -> argparse.ArgumentParser:
-    """Declare a command: ``run(arguments)`` returns the exit code."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=help, epilog=f"example: {example}", allow_abbrev=False
+def command(
+    commands: Any, name: str, run: Any, help: str, example: str, *, operands: str = "", more: str = ""
+) -> Parser:
+    """Declare a command: ``run(arguments)`` returns the exit code; ``operands`` is what the usage line starts with."""
+    usage = " ".join(filter(None, ("trm-bounds", name, operands, "[options]")))
+    description = f"{help[0].upper()}{help[1:]}.\n{more}".strip()
+    parser: Parser = commands.add_parser(
+        name, help=help, description=description, usage=usage, epilog=f"example:\n  {example}"
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def add_confidence(parser: Parser) -> None:
+    """The level of intervals."""
+    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="of intervals; default: 0.95")
+
+
+def add_json(parser: Parser) -> None:
+    """Text for people, or one JSON object."""
+    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
 
 
 def flag(name: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bounds.surface.commands.options import number, whole
+from bounds.surface.commands.parser import Parser
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
@@ -18,24 +17,30 @@ if TYPE_CHECKING:
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
+_DTYPES = ("float32", "float16", "bfloat16")  # how positive a log-prob may be
 
 
-def add_reading_options(parser: argparse.ArgumentParser) -> None:
+def add_reading_options(parser: Parser) -> None:
     """PATH and what :func:`bounds.read_traces` can be told about it."""
     add = parser.add_argument
-    add("paths", nargs="*", metavar="PATH", help="files of one run (.gz and .zst too), folders or globs")
-    add("--format", default="auto", metavar="F", help="auto (by content), or one of: " + ", ".join(READABLE))
+    add("paths", nargs="*", metavar="PATH", help="files (.gz, .zst), folders, globs of one run")
     add("--horizon", type=whole, metavar="T", help="the generation cap, in policy tokens")
-    add("--train", nargs="+", metavar="PATH", help="the half that the trained weights scored, if PATH has the other")
-    add("--group-size", type=whole, metavar="N", help="every N rows of a file answer one prompt")
-    add("--reward-range", nargs=2, type=number, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1")
     add(
-        "--logprob-dtype",
-        default="float32",
-        metavar="D",
-        help="float32, float16 or bfloat16: how positive a log-prob may be",
+        "--reward-range",
+        nargs=2,
+        type=number,
+        default=(0.0, 1.0),
+        metavar=("LOW", "HIGH"),
+        help="of a reward; default: 0 1",
     )
-    add("--drop-missing", action="store_true", help="leave responses with missing values out, and say so")
+    add("--train", nargs="+", metavar="PATH", help="the half that the trained weights scored")
+    formats = ("auto", *READABLE)
+    add(
+        "--format", default="auto", metavar="F", suggest=lambda: formats, rare=True, help=f"one of {', '.join(formats)}"
+    )
+    add("--group-size", type=whole, metavar="N", rare=True, help="every N rows of a file answer one prompt")
+    add("--logprob-dtype", default="float32", metavar="D", suggest=lambda: _DTYPES, rare=True, help=", ".join(_DTYPES))
+    add("--drop-missing", action="store_true", rare=True, help="leave responses with missing values out, and say so")
 
 
 def reading_from(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -56,26 +61,6 @@ def reading_from(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def reading_progress() -> Iterator[Callable[[Moments], None] | None]:
-    """What to call after each part of a log: shows tokens and their rate on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task, start = progress.add_task("reading"), time.monotonic()
-
-        def show(m: Moments) -> None:
-            rate = m.tokens / max(time.monotonic() - start, 1e-9)
-            progress.update(task, description=f"{len(m):,} responses, {m.tokens:,} tokens, {rate:,.0f} a second")
-
-        yield show
-
-
 def warn(m: Moments) -> None:
     """What is remarkable about a log, on stderr."""
     from bounds.evidence.doubts import doubts
@@ -86,14 +71,16 @@ def warn(m: Moments) -> None:
         print(f"warning: {found}", file=sys.stderr)
 
 
-def watched(log: Stream) -> Moments:
-    """Moments that see each part of a log as it is gone through."""
+def watched(log: Stream, progress: Callable[[Moments], None] | None) -> Moments:
+    """Moments that see each part of a log as it is gone through, and tell ``progress``."""
     from bounds.evidence.moments import Moments
 
     seen = Moments(horizon=log.horizon)
 
     def watch(part: TraceSet) -> TraceSet:
         seen.update(part)
+        if progress is not None:
+            progress(seen)
         return part
 
     log.through(watch)
