@@ -249,7 +249,7 @@ def test_nemo_rl_groups_by_prompt_tokens_or_by_size(tmp_path):
     bare = writers.lines(tmp_path / "bare.jsonl", [{k: v for k, v in r.items() if k != "token_ids"} for r in rows[:96]])
     with_size = bounds.read_traces(bare, horizon=256, group_size=4)
     same(said(with_size), truth())
-    assert any("96 responses have no prompt_id" in w for w in warnings_of(bare))
+    assert any("96 responses without prompt_id" in w for w in warnings_of(bare))
     with pytest.raises(bounds.TraceError, match="96 rows, which is no multiple of group_size=5"):
         bounds.read_traces(bare, group_size=5)
     canonical = writers.canonical(tmp_path, example())
@@ -375,9 +375,9 @@ def pair(folder, sampled, scored):
     ("sampled", "scored", "message"),
     [
         ([{"tokens": [1, 2]}], [{"tokens": [1, 3]}], "token ids differ at position 1: the rows do not belong"),
-        ([{}, {}], [{}], "1 sampled rows have no partner"),
-        ([{}], [{}, {}], "1 scored rows have no partner"),
-        ([{"row_id": 1}], [{"row_id": 2}], "1 sampled rows have no partner"),
+        ([{}, {}], [{}], "1 sampled row without a partner"),
+        ([{}], [{}, {}], "1 scored row without a partner"),
+        ([{"row_id": 1}], [{"row_id": 2}], "1 sampled row without a partner"),
         ([{"row_id": 1}, {"row_id": 1}], [{"row_id": 2}, {"row_id": 1}], "row_id 1 stands in this half twice"),
         ([{"row_id": 1}, {}], [{"row_id": 1}, {"row_id": 2}], "row_id is missing, and other rows have one"),
         ([{}], [{"train_logprobs": [-1, -1, -1]}], "2 sampled and 3 scored tokens; halves of different length need"),
@@ -395,7 +395,7 @@ def test_halves_that_do_not_belong_together(tmp_path, sampled, scored, message):
 
 def test_halves_are_checked_by_tokens_or_said_to_be_unchecked(tmp_path):
     mu, pi = pair(tmp_path, [{}], [{}])
-    assert any("1 rows of the two halves were joined by their order alone" in w for w in warnings_of(mu, train=pi))
+    assert any("1 row of the two halves joined by their order alone" in w for w in warnings_of(mu, train=pi))
     mu, pi = pair(tmp_path, [{"tokens": [1, 2]}], [{"tokens": [9, 1, 2], "train_logprobs": [None, -1.1, -0.4]}])
     traces = bounds.read_traces(mu, train=pi, horizon=4)
     np.testing.assert_allclose(traces.log_ratio, [-0.1, 0.1])
@@ -490,7 +490,7 @@ def test_repeated_responses_are_noticed(tmp_path):
     ):
         bounds.read_traces(chunks)
     twice = writers.lines(tmp_path / "twice.jsonl", [*example(), *example()[:2]])
-    (warning,) = [w for w in warnings_of(twice) if "stand in the log twice" in w]
+    (warning,) = [w for w in warnings_of(twice) if "standing in the log twice" in w]
     assert warning.startswith("2 responses")
     assert "twice.jsonl:97" in warning
     assert not any("twice" in w for w in warnings_of(writers.canonical(tmp_path, example())))

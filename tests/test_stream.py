@@ -125,7 +125,7 @@ def test_the_same_responses_twice_are_noticed_in_blocks(tmp_path):
         r["train_logprobs"] = [x * 1.001 for x in r["rollout_logprobs"]]
     write_parquet(tmp_path / "twice.parquet", [*rows, *rows[:4]])
     for log in (stream(tmp_path / "twice.parquet", horizon=T).moments(), read_traces(tmp_path / "twice.parquet")):
-        assert any("4 responses stand in the log twice" in w for w in bounds.certify(log).warnings)
+        assert any("4 responses standing in the log twice" in w for w in bounds.certify(log).warnings)
 
 
 def test_an_empty_log_is_refused(tmp_path, rows):

@@ -418,7 +418,7 @@ def test_bfloat16_and_positive_logprobs():
     with pytest.raises(bounds.TraceError, match=r"float32 explains up to 1e-06 .*--logprob-dtype"):
         trace_set(positive)
     result = bounds.certify(trace_set(positive, logprob_dtype="bfloat16"))
-    assert any("1 log-probs are positive, as bfloat16 rounding explains" in w for w in result.warnings)
+    assert any("1 positive log-prob, as bfloat16 rounding explains" in w for w in result.warnings)
     rng = np.random.default_rng(3)
     mu = -rng.exponential(2.0, 100).astype(np.float32)
     quantised = (mu.view(np.uint32) & 0xFFFF0000).view(np.float32)
@@ -432,7 +432,7 @@ def test_padding_with_equal_values_in_both_columns_is_warned_of():
     for filler in (0.0, -100.0, math.log(1 / 5000)):
         padded = record([-0.2, -0.3] + [filler] * 9, [-0.25, -0.3] + [filler] * 9)
         warning = next(w for w in certified(padded, padded).warnings if "bitwise equal" in w)
-        assert "2 responses end in tokens" in warning
+        assert "2 responses ending in tokens" in warning
         assert "20 in all" in warning  # the second real token is equal by chance, and counted
     assert any("bitwise equal, 2 in all" in w for w in certified(GOOD, record([0.0, 0.0], [0.0, 0.0])).warnings)
     assert not any("bitwise equal" in w for w in certified(GOOD).warnings)
@@ -569,7 +569,7 @@ def test_signed_means_cancel_and_all_three_are_shown():
 def test_exact_divergences_slightly_below_zero_count_as_zero_and_are_reported():
     result = certified(record([-0.2, -0.1], [-0.2, -0.1], kl=[-2.9e-8, 0.01]))
     assert result.estimates["kl_seq"].value == pytest.approx(0.01)
-    assert any("1 exact divergences are slightly below 0" in w for w in result.warnings)
+    assert any("1 exact divergence slightly below 0" in w for w in result.warnings)
 
 
 def test_the_horizon_is_given_or_an_assumption_that_is_said():
@@ -585,7 +585,7 @@ def test_prompts_are_ids_else_identical_tokens_else_each_its_own():
     assert len(trace_set(*by_tokens).prompt_ids) == 2
     result = certified(bare, bare)
     assert result.prompts == 2
-    assert any("2 responses have no prompt_id" in w for w in result.warnings)
+    assert any("2 responses without prompt_id" in w for w in result.warnings)
     assert len(trace_set({**GOOD, "prompt_id": 7}, {**GOOD, "prompt_id": "7"}).prompt_ids) == 1
 
 
@@ -616,7 +616,7 @@ def test_padding_before_the_response_and_fillers_of_theta_are_warned_of():
         rows.append(record([*padding, *roll], [*padding, *theta], prompt_id=f"p{i}"))
     result = bounds.certify(trace_set(*rows, horizon=32))
     assert any(
-        "both log-probs are exactly 0 on 60 tokens of 260 (first: row 0, position 0)" in w for w in result.warnings
+        "both log-probs are exactly 0 on 60 of 260 tokens (first: row 0, position 0)" in w for w in result.warnings
     )
     masked = [{**r, "mask": [0] * 6 + [1] * 20} for r in rows]
     assert not any("both log-probs" in w for w in bounds.certify(trace_set(*masked, horizon=32)).warnings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bounds._show import many
 from bounds.evidence.confidence import clustered_mean
 from bounds.evidence.diagnosis import shift
 from bounds.evidence.gather import remarks
@@ -52,7 +53,7 @@ _READING = "what is said holds for what was read, as it was read"
 
 
 def _horizon_note(m: Moments) -> list[str]:
-    text = f"no horizon was given: the longest response, {m.horizon} tokens, is taken for the generation cap"
+    text = f"no horizon was given: the longest response, {many(m.horizon, 'token')}, is taken for the generation cap"
     return [text] if m.horizon_guessed else []
 
 
@@ -67,7 +68,7 @@ def _refuse_shifted_log(tally: Tally) -> None:
 
 def _suspicious_zeros(m: Moments) -> str:
     remarks = [
-        f"{name}_logprobs is exactly 0 on {n} tokens (first: {m.tally.places[f'{name} zeros']})"
+        f"{name}_logprobs is exactly 0 on {many(n, 'token')} (first: {m.tally.places[f'{name} zeros']})"
         for name in ("rollout", "train")
         if (n := m.tally[f"{name} zeros"])
     ]
@@ -84,7 +85,7 @@ def _equal_tails(m: Moments) -> str:
     if not m.tally["unequal"] or not m.tally["equal tails"]:
         return ""
     return (
-        f"{m.tally['equal tails']} responses end in tokens where both log-probs are bitwise equal, "
+        f"{many(m.tally['equal tails'], 'response')} ending in tokens where both log-probs are bitwise equal, "
         f"{m.tally['equal tail tokens']} in all: padding? They count as policy tokens here; mask them "
         f"(first: {m.tally.places['equal tails']})"
     )
@@ -184,7 +185,7 @@ def _quantised(m: Moments) -> str:
 
 def _positive(m: Moments) -> str:
     if n := m.tally["positive"]:
-        return f"{n} log-probs are positive, as {m.reading.logprob_dtype} rounding explains; they are used as they are"
+        return f"{many(n, 'positive log-prob')}, as {m.reading.logprob_dtype} rounding explains: used as they are"
     return ""
 
 
@@ -208,8 +209,8 @@ def _both_certain(m: Moments) -> str:
     if m.tokens < _PADDED_TOKENS or not n > _PADDED * m.tokens or not m.tally["unequal"]:
         return ""
     return (
-        f"both log-probs are exactly 0 on {n} tokens of {m.tokens} (first: {m.tally.places['both zero']}): padding? "
-        "They count as policy tokens here; mask them"
+        f"both log-probs are exactly 0 on {n} of {many(m.tokens, 'token')} "
+        f"(first: {m.tally.places['both zero']}): padding? They count as policy tokens here; mask them"
     )
 
 

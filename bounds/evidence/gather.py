@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray
+from bounds._show import many
 from bounds.evidence.response import LABELS, Response, TraceError, plain_text
 from bounds.evidence.tally import Tally
 
@@ -25,9 +26,9 @@ def remarks(tally: Tally) -> list[str]:
             f"others only (first: {tally.places['dropped']})"
         )
     if n := tally["lifted"]:
-        texts.append(f"{n} exact divergences are slightly below 0 (rounding in the trainer) and count as 0")
+        texts.append(f"{many(n, 'exact divergence')} slightly below 0 (rounding in the trainer), counted as 0")
     if n := tally["ungrouped"]:
-        texts.append(f"{n} responses have no prompt_id: each counts as a prompt of its own")
+        texts.append(f"{many(n, 'response')} without prompt_id: each counts as a prompt of its own")
     if len(versions := sorted(tally.names.get("weight_version", ()))) > 1:
         some = ", ".join(versions[:5])
         texts.append(f"{len(versions)} weight versions are mixed ({some}): the rollout policy is not one policy")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
+from bounds._show import many
 from bounds.evidence.confidence import clustered_mean, clustered_ratio
 from bounds.evidence.moments import Moments
 from bounds.evidence.response_columns import prompt_weights
@@ -123,11 +124,11 @@ def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: 
     prompts = np.unique(prompt[whole > 0.0]).size
     least = (1.0 - confidence) ** (1.0 / prompts)
     if not part.any():
-        return Interval(0.0, 0.0, 1.0 - least, confidence, Standing.ESTIMATED, f"none in {prompts} prompts")
+        return Interval(0.0, 0.0, 1.0 - least, confidence, Standing.ESTIMATED, f"none in {many(prompts, 'prompt')}")
     if (part == whole).all():
-        return Interval(1.0, least, 1.0, confidence, Standing.ESTIMATED, f"all in {prompts} prompts")
+        return Interval(1.0, least, 1.0, confidence, Standing.ESTIMATED, f"all in {many(prompts, 'prompt')}")
     interval = clustered_ratio(part, whole, prompt, confidence, low=0.0)
-    return replace(interval, high=min(interval.high, 1.0), method=f"share, clustered t, {prompts} prompts")
+    return replace(interval, high=min(interval.high, 1.0), method=f"share, clustered t, {many(prompts, 'prompt')}")
 
 
 def _scaled(interval: Interval, factor: float) -> Interval:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
+from bounds._show import many
 from bounds.divergence.rows import k1, k3
 from bounds.evidence.confidence import clustered_ratio
 from bounds.evidence.response import TraceError
@@ -112,6 +113,6 @@ def metrics(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) 
     for name, metric in METRICS.items():
         weight = length if metric.of_tokens else np.ones(length.size)
         interval = clustered_ratio(np.concatenate(sums[name]), weight, prompt, confidence)
-        unit = "tokens" if metric.of_tokens else "responses"
-        found[name] = MetricValue(interval, f"{int(weight.sum())} {unit}", metric.meaning, metric.note)
+        sample = many(int(weight.sum()), "token" if metric.of_tokens else "response")
+        found[name] = MetricValue(interval, sample, metric.meaning, metric.note)
     return MetricsTable(found)

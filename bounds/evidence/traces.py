@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
+from bounds._show import many
 from bounds.evidence.block import Block
 from bounds.evidence.gather import (
     join_columns,
@@ -60,8 +61,8 @@ class TraceSet:
 
     def __repr__(self) -> str:
         return (
-            f"TraceSet({len(self)} responses, {len(self.prompt_ids)} prompts, {self.rollout.size} tokens, "
-            f"horizon {self.horizon})"
+            f"TraceSet({many(len(self), 'response')}, {many(len(self.prompt_ids), 'prompt')}, "
+            f"{many(self.rollout.size, 'token')}, horizon {self.horizon})"
         )
 
     @property
@@ -131,7 +132,7 @@ class TraceSet:
         >>> TraceSet.from_records(
         ...     [{"prompt_id": "p0", "reward": 1.0, "rollout_logprobs": [-1.0, -0.5],
         ...       "train_logprobs": [-1.1, -0.4]}], horizon=16)
-        TraceSet(1 responses, 1 prompts, 2 tokens, horizon 16)
+        TraceSet(1 response, 1 prompt, 2 tokens, horizon 16)
         """
         reading = Reading(reward_range, logprob_dtype, on_missing)
         responses = (Response.from_record(r, f"row {i}", reading) for i, r in enumerate(records))
@@ -177,7 +178,7 @@ class TraceSet:
         Examples
         --------
         >>> TraceSet.from_arrays([[-1.0, -0.5]], [[-1.1, 0.0]], mask=[[1, 0]], horizon=4)
-        TraceSet(1 responses, 1 prompts, 1 tokens, horizon 4)
+        TraceSet(1 response, 1 prompt, 1 token, horizon 4)
         """
         arrays = {
             "rollout_logprobs": rollout_logprobs,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown
+from bounds._show import Cells, Row, Shown, many
 from bounds.results.standing import Interval
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Comparison(Shown):
 
     def notes(self) -> list[str]:
         """How the differences were taken."""
-        return [f"{self.shared} prompts are in both logs. Intervals are clustered by prompt and asymptotic."]
+        return [f"{many(self.shared, 'prompt')} in both logs. Intervals are clustered by prompt and asymptotic."]
 
 
 def _percent(share: float) -> str:

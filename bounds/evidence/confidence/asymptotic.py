@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from bounds._checks import FloatArray, IntArray, confidence_level, refuse
+from bounds._show import many
 from bounds.evidence.confidence.sample import Side, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.results import Interval, Standing
 
@@ -178,4 +179,4 @@ def _t_interval(
         margin = float(stdtrit(n - 1, (1.0 + confidence) / 2.0)) * error
     bottom = low if math.isinf(value) else max(low, value - margin)
     top = math.inf if math.isinf(value) else min(high, value + margin)
-    return Interval(value, bottom, top, confidence, Standing.ESTIMATED, f"{method}, {n} prompts")
+    return Interval(value, bottom, top, confidence, Standing.ESTIMATED, f"{method}, {many(n, 'prompt')}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import FloatArray, IntArray
+from bounds._show import many
 from bounds.evidence.confidence.sample import Side, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.evidence.confidence.wealth import Bets, lower_limit
 from bounds.results import Interval, Standing
@@ -150,7 +151,7 @@ def betting_these_prompts(
     def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
         return lower_limit(data, low, lambda _: bets, alpha)
 
-    method = f"order-free betting, {group.max() + 1} prompts of this batch"
+    method = f"order-free betting, {many(int(group.max()) + 1, 'prompt')} of this batch"
     interval = two_sided(lower_end, values, confidence, low, high, side, Standing.MEASURED, method)
     return replace(interval, value=mean_of(prompt_means(np.asarray(values, dtype=np.float64), prompt)))
 

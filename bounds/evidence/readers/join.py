@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bounds._show import many
 from bounds.evidence.readers.format import Records
 from bounds.evidence.response import TraceError
 
@@ -33,7 +34,9 @@ def join(sampled: Records, scored: Records, notes: list[str]) -> Records:
         unchecked += not compared and None in (ours[1].get("row_id"), theirs[1].get("row_id"))
         yield f"{ours[0]} (scored: {theirs[0]})", record
     if unchecked:
-        notes.append(f"{unchecked} rows of the two halves were joined by their order alone: no ids of rows or tokens")
+        notes.append(
+            f"{many(unchecked, 'row')} of the two halves joined by their order alone: no ids of rows or tokens"
+        )
 
 
 def _pairs(sampled: Records, scored: Records) -> Iterator[tuple[_Row, _Row]]:
@@ -57,7 +60,7 @@ def _pairs(sampled: Records, scored: Records) -> Iterator[tuple[_Row, _Row]]:
     for side, name in enumerate(("sampled", "scored")):
         if waiting[side]:
             first = next(iter(waiting[side].values()))[0]
-            raise TraceError(f"{first}: {len(waiting[side])} {name} rows have no partner in the other half")
+            raise TraceError(f"{first}: {many(len(waiting[side]), f'{name} row')} without a partner in the other half")
 
 
 def _joined(sampled: _Row, scored: _Row) -> tuple[dict[str, Any], bool]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import integer
+from bounds._show import many
 from bounds.evidence.block import Block
 from bounds.evidence.readers.find import LogFile, find
 from bounds.evidence.readers.format import Records, Wanted
@@ -173,7 +174,7 @@ def _grouped(rows: Records, path: Path, size: int) -> Records:
             raise TraceError(f"{where}: group_size={size} puts it with rows of another prompt")
         yield where, {**record, "prompt_id": f"{path}: group {row // size}"}
     if (row + 1) % size:
-        raise TraceError(f"{path}: {row + 1} rows, which is no multiple of group_size={size}")
+        raise TraceError(f"{path}: {many(row + 1, 'row')}, which is no multiple of group_size={size}")
 
 
 def _refuse_half(where: str, record: Mapping[str, Any]) -> None:

@@ -31,12 +31,14 @@ def named(name: str) -> Format | None:
     Raises
     ------
     ValueError
-        For a name that is not known, with the likely meant one.
+        For a name that is not known, with the likely meant one; for a format that is recognised only, with what helps.
     """
     if name == "auto":
         return None
     if name not in FORMATS:
-        raise ValueError(unknown("format", name, ("auto", *FORMATS)))
+        raise ValueError(unknown("format", name, ("auto", *(f.name for f in FORMATS.values() if f.records))))
+    if FORMATS[name].records is None:
+        raise ValueError(f"format {name!r} is not read: {FORMATS[name].advice}")
     return FORMATS[name]
 
 

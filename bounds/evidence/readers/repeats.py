@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
+from bounds._show import many
 from bounds.evidence.block import Block
 from bounds.evidence.response import TraceError
 
@@ -107,8 +108,9 @@ class Repeats:
         if not self._count:
             return ""
         return (
-            f"{self._count} responses stand in the log twice (same prompt, bitwise the same rollout log-probs; first: "
-            f"{self._first}), too improbable to be drawn twice: they count twice here, and intervals are too narrow"
+            f"{many(self._count, 'response')} standing in the log twice (same prompt, bitwise the same rollout "
+            f"log-probs; first: {self._first}), too improbable to be drawn twice: they count twice here, and "
+            "intervals are too narrow"
         )
 
 
