@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 import json
 import math
 import re
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds._terminal import TerminalTable, plain
+
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Group
-    from rich.table import Table
 
 #: Cells of one row, and whether the row is marked as the winner.
 Row = tuple[list[str], bool]
@@ -75,6 +76,10 @@ class Shown:
         """JSON-ready."""
         raise NotImplementedError
 
+    def to_frame(self) -> pd.DataFrame:
+        """Its numbers as a table for programs, at full precision."""
+        raise NotImplementedError
+
     def to_json(self) -> str:
         """One JSON object; full precision."""
         return json.dumps(self.to_dict(), allow_nan=False)
@@ -85,7 +90,7 @@ class Shown:
 
         return Group(
             *([Text(self.heading())] if self.heading() else []),
-            *(rich_table(*cells) for cells in self.tables()),
+            *(TerminalTable(*cells) for cells in self.tables()),
             Text(self.sentence(), style="bold"),
             *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self.notes()),
         )
@@ -197,29 +202,6 @@ def round_toward_zero(x: float, digits: int = 3) -> float:
     """
     down = float(shown_down(x, digits))
     return down if down <= x else float(shown_down(x * (1.0 - 2e-12), digits))
-
-
-def rich_table(titles: list[str], rows: list[Row]) -> Table:
-    """A table for the terminal; numbers (second column) to the right, winners in bold."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for k, title in enumerate(titles):
-        table.add_column(title, justify="right" if k == 1 else "left", no_wrap=k <= 1, overflow="fold")
-    for cells, winner in rows:
-        table.add_row(*map(Text, cells), style="bold green" if winner else None)
-    return table
-
-
-def plain(renderable: object, width: int = 118) -> str:
-    """What a rich renderable looks like without a terminal."""
-    from rich.console import Console
-
-    text = io.StringIO()
-    Console(file=text, width=width, color_system=None, highlight=False).print(renderable)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def html_table(titles: list[str], rows: list[Row]) -> str:

@@ -198,7 +198,7 @@ def test_forced_formats(tmp_path):
         bounds.read_traces(path, format="prime-rl")
     with pytest.raises(ValueError, match="unknown format 'nemo_rl'; did you mean 'nemo-rl'"):
         bounds.read_traces(path, format="nemo_rl")
-    with pytest.raises(ValueError, match="format 'pickle' is not read: .* never opened.* canonical rows"):
+    with pytest.raises(ValueError, match=r"format 'pickle' is not read: .* never opened.* canonical rows"):
         bounds.read_traces(path, format="pickle")
     with pytest.raises(ValueError, match=r"unknown format 'pickl' \(known: auto, canonical, .*, sglang\)"):
         bounds.read_traces(path, format="pickl")

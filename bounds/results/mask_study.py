@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown, many
+from bounds._show import Cells, Row, Shown, many, near
 from bounds.results.mask_parts import (
     ChosenMask,
     Denominators,
@@ -133,13 +134,13 @@ class MaskStudy(Shown):
         return [self._cells_by_mask(), *terms, self._length_cells()]
 
     def _cells_by_mask(self) -> Cells:
-        titles = ["mask", "kept", "of R=1", "of R=0", "gain is at least"]
+        titles = ["mask", "kept", "gain is at least", "of R=1", "of R=0"]
         rows: list[Row] = []
         others = {t.mask: t for t in (*self.reference, *self.by_threshold)}
         for label, terms in (("this mask", self.terms), *((mask or "no mask", t) for mask, t in others.items())):
-            shares = [_share(terms.acceptance), _percent(terms.acceptance_high_reward)]
-            shares.append(_percent(terms.acceptance_low_reward))
-            rows.append(([label, *shares, "-" if terms.lower is None else _signed(terms.lower)], terms is self.terms))
+            gain = "-" if terms.lower is None else _signed(terms.lower)
+            shares = [_percent(terms.acceptance_high_reward), _percent(terms.acceptance_low_reward)]
+            rows.append(([_short(label), _share(terms.acceptance), gain, *shares], terms is self.terms))
         return titles, rows
 
     def _term_cells(self) -> Cells:
@@ -160,7 +161,7 @@ class MaskStudy(Shown):
                     False,
                 )
             )
-        return ["term of this mask", "value", ""], rows
+        return ["term of this mask", "value", "what it is"], rows
 
     def _length_cells(self) -> Cells:
         titles = ["tokens", "responses", "kept by the mask"]
@@ -190,6 +191,11 @@ class MaskStudy(Shown):
             "What they say of J holds if mask and theta were fixed without looking at these responses."
         )
         return lines + [f"Warning: {w}" for w in self.warnings]
+
+
+def _short(mask: str) -> str:
+    """A mask with three digits for each limit of more than six, in a table; the notes say it in full."""
+    return re.sub(r"\d+\.\d{7,}", lambda found: near(float(found[0])), mask)
 
 
 def _value(interval: Interval | None) -> str:

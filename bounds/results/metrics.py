@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bounds._show import Cells, Shown
 from bounds.results.standing import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,17 @@ class MetricsTable(Shown):
     def notes(self) -> list[str]:
         """Signs and intervals."""
         return ["d = log pi - log mu of a sampled token. Intervals are clustered by prompt and asymptotic."]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each scalar."""
+        import pandas as pd
+
+        rows = [
+            {"name": n, "value": m.interval.value, "low": m.interval.low, "high": m.interval.high, "sample": m.sample,
+             "mean_of": m.meaning, "note": m.note}
+            for n, m in self.metrics.items()
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bounds._show import Cells, Shown, shown
 from bounds.results.bound import Bound
 from bounds.results.standing import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,25 @@ class ObjectiveTable(Shown):
         rows = []
         for o in self.objectives:
             value, difference = (_cell(i) for i in (o.value, o.difference))
-            rows.append(([o.name, value, difference, o.what, o.says], False))
-        return [(["objective", "value", "L' - it", "what", "what the guarantee says"], rows)]
+            rows.append(([o.name, value, difference, o.says, o.what], False))
+        return [(["objective", "value", "L' - it", "what the guarantee says", "what it is"], rows)]
 
     def notes(self) -> list[str]:
         """Where the intervals come from."""
         return ["Intervals are clustered by prompt and asymptotic. Ratios are theta/roll of the sampled tokens."]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each objective; what cannot be estimated is left empty."""
+        import pandas as pd
+
+        rows = []
+        for o in self.objectives:
+            row: dict[str, Any] = {"name": o.name, "what": o.what, "says": o.says}
+            for name, i in (("value", o.value), ("difference", o.difference)):
+                ends = (None, None, None) if i is None else (i.value, i.low, i.high)
+                row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+            rows.append(row)
+        return pd.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bounds._checks import unknown
-from bounds._show import rich_table
+from bounds._terminal import TerminalTable
 from bounds.evidence.readers.recipes import RECIPES
 from bounds.evidence.readers.registry import FORMATS
 
@@ -38,4 +38,4 @@ def tables() -> Iterator[object]:
     for read, head, last in ((True, "format", "its log-probs and mask"), (False, "not read", "what would help")):
         chosen = [f for f in FORMATS.values() if (f.records is not None) == read]
         cells = [([f.name, f.trainer, f.file, f.keys if read else f.advice], False) for f in chosen]
-        yield rich_table([head, "trainer", "file", last], cells)
+        yield TerminalTable([head, "trainer", "file", last], cells)

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from bounds._checks import parse_number
-from bounds._show import plain
+from bounds._terminal import plain
 from bounds.surface.commands.parser import Parser
 
 

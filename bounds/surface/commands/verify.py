@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from bounds._show import rich_table
+from bounds._terminal import TerminalTable
 from bounds.surface.commands.options import command, show
 from bounds.surface.commands.progress import counting_progress
 
@@ -33,12 +33,12 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(json.dumps({"checks": [r.to_dict() for r in results], "failed": len(failed)}))
     else:
         rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
-        show(rich_table(["check", "", "how", "what was checked"], rows))
+        show(TerminalTable(["check", "", "how", "what was checked"], rows))
         kinds = ("symbolic", "exact", "interval")
         counts = [
             ([name, *(str(sum(name in r.rules and r.how == k and r.passed for r in results)) for k in kinds)], False)
             for name in dict.fromkeys(n for r in results for n in r.rules)
         ]
-        show(rich_table(["rule: checks passed", *kinds], counts))
+        show(TerminalTable(["rule: checks passed", *kinds], counts))
         print(f"{len(results)} checks, {len(failed)} failed")
     return 1 if failed else 0
