@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 
 import pytest
 
-from bounds._show import latex_table, markdown_table
+import bounds
+from bounds._show import Shown, latex_table, markdown_table
+from bounds.evidence.metrics import metrics
+from bounds.evidence.objectives import objectives
 
 
 @pytest.mark.parametrize(
@@ -45,3 +50,55 @@ def test_a_markdown_table_keeps_its_columns():
         r"| rule | \|Error\| |", "|:-----|----------:|", r"| a\*b |       0.1 |", r"| \<i> |     28.1% |",
     ]  # fmt: skip
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 3 for line in lines)
+
+
+# --- results -----------------------------------------------------------------------------------------------
+
+
+def a_run():
+    records = [
+        {"prompt_id": f"p{k % 6}", "step": k % 3, "reward": k % 2, "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]}
+        for k in range(36)
+    ]
+    return bounds.TraceSet.from_records(records, horizon=4)
+
+
+RESULTS = {
+    "BoundTable": lambda: bounds.unified(T=4096, delta=1e-4),
+    "Certificate": lambda: bounds.certify(bounds.example_traces(), mask="seq_max_k2<=0.05"),
+    "Explanation": lambda: bounds.explain(bounds.example_traces()),
+    "Comparison": lambda: bounds.compare(bounds.example_traces(), bounds.example_traces()),
+    "MaskStudy": lambda: bounds.mask_study(bounds.example_traces()),
+    "RunOverTime": lambda: bounds.over_time(a_run()),
+    "MetricsTable": lambda: metrics(bounds.example_traces()),
+    "ObjectiveTable": lambda: objectives(bounds.example_traces()),
+}
+
+
+def test_every_result_is_tried():
+    assert {kind.__name__ for kind in Shown.__subclasses__()} == set(RESULTS)
+
+
+@pytest.mark.parametrize("name", list(RESULTS))
+def test_results_as_frame_json_html_and_latex(name):
+    result = RESULTS[name]()
+    assert type(result).__name__ == name
+    tables = result.tables()
+    assert len(result.to_frame()) >= len(tables[0][1]) > 0
+    assert json.loads(result.to_json()) == json.loads(json.dumps(result.to_dict()))
+
+    page = result._repr_html_()
+    assert page.count("<table") == len(tables)
+    assert html.escape(result.sentence()) in page
+
+    latex = result.to_latex()
+    assert latex.startswith(f"% {result.sentence()}\n\n\\begin{{tabular}}")
+    for mark in (r"\begin{tabular}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
+        assert latex.count(mark) == len(tables), mark
+    typeset = latex.split("\n", 1)[1]
+    assert typeset.isascii()
+    for (titles, rows), tabular in zip(tables, typeset.split("\n\n\\begin")[0:], strict=True):
+        lines = [line for line in tabular.split("\n") if line.endswith(r" \\")]
+        assert len(lines) == 1 + len(rows)
+        assert all(len(re.findall(r"(?<!\\)&", line)) == len(titles) - 1 for line in lines)
+        assert not re.search(r"(?<!\\)[_#%]|<|>|(?<!\$)\|", "\n".join(lines).replace("$<$", "").replace("$>$", ""))

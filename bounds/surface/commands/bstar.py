@@ -10,14 +10,14 @@ from bounds.surface.commands.options import add_json, command, emit, flag, whole
 from bounds.theory.fields import FIELDS, is_array
 
 #: What is shown where nothing is asked for: the inputs of the paper, as they are typed.
-_PAPER = {"T": "4096", "delta": "1e-4", "epsilon": "5e-3", "kl_seq": "0.01", "tv_seq": "0.05"}
+_PAPER = {"T": "4096", "delta": "1e-4", "epsilon": "5e-3", "kl_seq": ".01", "tv_seq": ".05"}
 _COMMAND = " ".join(["trm-bounds bstar", *(f"{flag(name)} {value}" for name, value in _PAPER.items())])
 _EXPLAINED = f"""\
 How wrong the surrogate L' of an LLM-RL step can be: every bound that follows
 from T, the cap on a response's tokens, and from how far apart the two policies
 are in KL and total variation. The paper's example is the same as
 
-  {_COMMAND}"""
+{_COMMAND}"""
 
 
 def add(commands: Any) -> None:

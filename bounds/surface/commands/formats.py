@@ -33,6 +33,8 @@ def add(commands: Any) -> None:
 
 
 def _formats(arguments: argparse.Namespace) -> int:
+    from rich.text import Text
+
     from bounds.surface import formats
 
     if arguments.recipe is not None:
@@ -42,5 +44,5 @@ def _formats(arguments: argparse.Namespace) -> int:
     else:
         for table in formats.tables():
             show(table)
-        print(formats.MEMORY_ONLY)
+        show(Text(formats.MEMORY_ONLY))
     return 0

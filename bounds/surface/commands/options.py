@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from bounds._checks import parse_number
@@ -61,10 +60,11 @@ def emit(result: Any, as_json: bool) -> None:
 
 
 def show(renderable: object) -> None:
-    """In colour on a terminal (rich honours NO_COLOR), plain when piped."""
-    if sys.stdout.isatty():
-        from rich.console import Console
+    """In colour on a terminal (rich honours NO_COLOR and FORCE_COLOR), plain when piped."""
+    from rich.console import Console
 
-        Console(highlight=False).print(renderable)
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(renderable)
     else:
         print(plain(renderable))
