@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import bounds
-from bounds.surface.cli import main
+from bounds.evidence.mask_file import write_masks
+from bounds.surface.cli import _parser, main
+from bounds.surface.commands import COMMANDS
 
 PAPER = ["bstar", "--T", "4096", "--delta", "1e-4", "--epsilon", "5e-3", "--kl-seq", "0.01", "--tv-seq", "0.05"]
 
@@ -194,13 +198,162 @@ def test_figures_writes_what_it_names(capsys, tmp_path):
     assert all(Path(line).stat().st_size > 1000 for line in out.split())
 
 
-def test_help_and_version(capsys):
-    for command in ("bstar", "certify", "figures", "verify"):
-        code, out, _ = run(capsys, command, "--help")
-        assert code == 0
-        assert f"trm-bounds {command}" in out
-        assert "example:" in out
-    assert bounds.__version__ in run(capsys, "--version")[1]
+# --- help, mistakes, completion ----------------------------------------------------------------------------
+
+NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+
+
+@pytest.mark.parametrize("command", ["", *NAMES])
+def test_help_fits_one_screen(capsys, command):
+    code, out, err = run(capsys, *filter(None, [command]), "--help")
+    assert (code, err) == (0, "")
+    lines = out.rstrip("\n").split("\n")
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"usage: trm-bounds {command or 'COMMAND'}")
+    assert lines[-2] == "example:"
+    assert lines[-1].startswith(f"  trm-bounds {command}")
+    listed = NAMES if not command else ["--help", "--help-all"]
+    assert all(re.search(rf"^ .*{name}\b", out, re.MULTILINE) for name in listed)
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_help_all_lists_every_option(capsys, command):
+    declared = _parser()._subparsers._group_actions[0].choices[command]._option_string_actions
+    assert len(declared) > 2
+    code, out, _ = run(capsys, command, "--help-all")
+    assert code == 0
+    assert max(map(len, out.split("\n"))) <= 80
+    for option in declared:
+        assert re.search(rf"^  (-h, )?{re.escape(option)}\b", out, re.MULTILINE), option
+    short = run(capsys, command, "--help")[1]
+    rare = {o for o, action in declared.items() if action.rare}
+    assert {o for o in declared if re.search(rf"^  (-h, )?{o}\b", short, re.MULTILINE)} == set(declared) - rare
+    if command in ("certify", "bstar", "masks"):
+        assert rare
+
+
+def test_examples_in_help_are_commands(capsys, monkeypatch):
+    """Each is understood; those that need no log of one's own also run."""
+    for name in NAMES:
+        example = run(capsys, name, "--help")[1].rstrip("\n").split("\n")[-1].strip()
+        words = shlex.split(example)
+        assert words[:2] == ["trm-bounds", name]
+        assert _parser().parse_args(words[1:]).run is not None
+        if name in ("bstar", "largest", "formats"):
+            assert run(capsys, *words[1:])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["certify", "--horizn", 4], "unknown option '--horizn'; did you mean '--horizon'?"),
+        (["certify", "--nois_floor=x"], "unknown option '--nois-floor'; did you mean '--noise-floor'?"),
+        (["largest", "delta", "--targt", 1], "unknown option '--targt'; did you mean '--target'? (trm-bounds largest"),
+        (["bstar", "-T", 4], "unknown option '-T'; did you mean '--T'? (trm-bounds bstar --help)"),
+        (["verify", "--zzz"], "unknown option '--zzz' (trm-bounds verify --help)"),
+        (["--versio"], "unknown option '--versio'; did you mean '--version'? (trm-bounds --help)"),
+        (["certfy", "--horizon", 3], "unknown command 'certfy'; did you mean 'certify'? (trm-bounds --help)"),
+        (["bstar", "--T"], "--T needs a value (trm-bounds bstar --help)"),
+        (["bstar", "--reward-range", 1], "--reward-range needs 2 values (trm-bounds bstar --help)"),
+        (["largest", "delta", "--target"], "--target needs a value (trm-bounds largest --help)"),
+        (["largest", "delta"], "missing: --target (trm-bounds largest --help)"),
+        (["verify", "now"], "unexpected argument 'now' (trm-bounds verify --help)"),
+        (["verify", "--json=1"], "--json takes no value, got '1' (trm-bounds verify --help)"),
+        (["certify", "--engine", "rai"], "--engine must be one of local, ray, got --engine=rai (trm-bounds certify"),
+        (["--print-completion", "csh"], "--print-completion must be one of bash, zsh, tcsh"),
+        (["certify", "--format", "verl-text"], "format 'verl-text' is not read: this is verl's rollout_data_dir dump"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_that_says_what_was_meant(capsys, arguments, line):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"trm-bounds: error: {line}")
+    assert err.count("\n") == 1
+    assert "--help)\n" in err or "must be" in err or "format" in err
+
+
+def test_negative_numbers_are_values(capsys):
+    found = json.loads(run(capsys, "bstar", "--T", 8, "--delta", ".1", "--reward-range", "-1e-3", "1", "--json")[1])
+    assert found["profile"]["reward_range"] == [-0.001, 1.0]
+
+
+def test_bstar_without_options_is_the_example_of_the_paper_explained(capsys):
+    code, out, err = run(capsys, "bstar")
+    assert (code, err) == (0, "")
+    words, _, table = out.partition("\n\n rule")
+    command = words.split("\n")[-1]
+    assert command.startswith("trm-bounds bstar --T 4096 --delta 1e-4 ")
+    assert run(capsys, *shlex.split(command)[1:])[1] == f"\n rule{table}"
+    assert json.loads(run(capsys, *shlex.split(command)[1:], "--json")[1]) == json.loads(
+        run(capsys, *PAPER, "--json")[1]
+    )
+
+
+def test_what_largest_prints_is_proved(capsys):
+    for quantity in ("delta", "epsilon", "kl_seq"):
+        for line in run(capsys, "largest", quantity, "--target", 0.1, 0.5, 1, "--T", 10, 1000, 4096)[1].splitlines():
+            target, T, value = re.match(r"\|Error\| <= (\S+) at T = (\d+) is .* = (\S+)  ", line).groups()
+            assert bounds.unified(T=int(T), **{quantity: float(value)}).best.value <= float(target)
+            assert len(re.sub(r"e.*|\.|^0\.0*", "", value)) <= 3
+    out = run(capsys, "largest", "delta", "--target", 0.123456789, "--T", 8)[1]
+    assert out.startswith("|Error| <= 0.123456789 at T = 8 is")
+
+
+COMPLETE = """
+source /dev/stdin <<< "$SCRIPT"
+complete -p trm-bounds > /dev/null || exit 1
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_shtab_trm_bounds trm-bounds "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("", set(NAMES)),
+        ("ce", {"certify"}),
+        ("certify --lo", {"--logprob-dtype"}),
+        ("certify --engine ", {"local", "ray"}),
+        ("certify --format s", {"slime", "sglang"}),
+        ("certify a", {"a.jsonl"}),
+        ("certify --noise-floor a", {"a.jsonl"}),
+        ("figures --out ", {"folder"}),
+        ("figures com", {"comparison"}),
+        ("largest ch", {"chi2_max"}),
+        ("formats --recipe v", {"verl"}),
+    ],
+)
+def test_completion_in_bash(capsys, tmp_path, monkeypatch, typed, found):
+    script = run(capsys, "--print-completion", "bash")[1]
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "folder").mkdir()
+    words = ["trm-bounds", *typed.split(" ")]
+    bash = subprocess.run(
+        ["bash", "-c", COMPLETE, "bash", *words], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**os.environ, "SCRIPT": script},
+    )  # fmt: skip
+    assert set(bash.stdout.split()) == found
+    assert bash.stderr == ""
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")[1] == f"trm-bounds {bounds.__version__}\n"
+
+
+def test_masks_writes_what_it_keeps_part_by_part(capsys, tmp_path):
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "kept.parquet"
+    assert run(capsys, "masks", "--mask", "seq_max_k2<=0.05", "--write", path)[0] == 0
+    traces, mask = bounds.example_traces(), bounds.Mask.parse("seq_max_k2<=0.05")
+    write_masks(traces, mask, tmp_path / "whole.parquet")
+    whole = pq.read_table(tmp_path / "whole.parquet")
+    assert pq.read_table(path).drop_columns("place").equals(whole.drop_columns("place"))
+    code, out, _ = run(capsys, "masks", "--mask", "seq_max_k2<=0.05", "--json")
+    assert code == 0
+    assert json.loads(out) == bounds.mask_study(traces, mask=mask).to_dict()
 
 
 def test_as_a_process():

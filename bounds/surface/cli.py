@@ -19,8 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode still gets its table
-    arguments = _parser().parse_args(typed)
     try:
+        arguments = _parser().parse_args(typed)
         return int(arguments.run(arguments))
     except BrokenPipeError:
         sys.stderr.close()
