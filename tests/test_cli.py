@@ -270,7 +270,6 @@ def test_a_mistake_is_one_line_that_says_what_was_meant(capsys, arguments, line)
     assert (code, out) == (2, "")
     assert err.startswith(f"trm-bounds: error: {line}")
     assert err.count("\n") == 1
-    assert "--help)\n" in err or "must be" in err or "format" in err
 
 
 def test_negative_numbers_are_values(capsys):
