@@ -194,7 +194,12 @@ def test_underscores_interrupts_and_terminals_without_unicode(capsys, monkeypatc
 def test_figures_writes_what_it_names(capsys, tmp_path):
     code, out, _ = run(capsys, "figures", "scaling", "--out", tmp_path / "new")
     assert code == 0
-    assert [Path(line).name for line in out.split()] == ["scaling.png", "scaling.pdf", "scaling.csv"]
+    assert [Path(line).name for line in out.split()] == [
+        "scaling.png",
+        "scaling.dark.png",
+        "scaling.pdf",
+        "scaling.csv",
+    ]
     assert all(Path(line).stat().st_size > 1000 for line in out.split())
 
 

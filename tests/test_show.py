@@ -70,6 +70,7 @@ RESULTS = {
     "Comparison": lambda: bounds.compare(bounds.example_traces(), bounds.example_traces()),
     "MaskStudy": lambda: bounds.mask_study(bounds.example_traces()),
     "RunOverTime": lambda: bounds.over_time(a_run()),
+    "ByPosition": lambda: bounds.by_position(bounds.example_traces()),
     "MetricsTable": lambda: metrics(bounds.example_traces()),
     "ObjectiveTable": lambda: objectives(bounds.example_traces()),
 }

@@ -1,4 +1,4 @@
-"""``trm-bounds figures``: every figure as PNG, PDF and CSV."""
+"""``trm-bounds figures``: every figure as PNG, PDF and CSV, every table as LaTeX, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from bounds.surface.commands.options import command
+from bounds.surface.commands.progress import counting_progress
 
 
 def names() -> Iterable[str]:
-    """Figures that there are."""
+    """Figures and tables that there are."""
     from bounds.surface.figures import FIGURES
+    from bounds.surface.paper_tables import TABLES
 
-    return FIGURES
+    return [*FIGURES, *TABLES]
 
 
 def add(commands: Any) -> None:
@@ -22,7 +24,7 @@ def add(commands: Any) -> None:
         commands,
         "figures",
         _figures,
-        "draw figures as PNG, PDF and CSV",
+        "draw figures and the tables of the paper",
         "trm-bounds figures comparison scaling --out figures",
         operands="[NAME ...]",
     )
@@ -33,6 +35,8 @@ def add(commands: Any) -> None:
 def _figures(arguments: argparse.Namespace) -> int:
     from bounds.surface.figures import write
 
-    for path in write(arguments.names, arguments.out):
+    with counting_progress("drawing", len(set(arguments.names)) or len(list(names()))) as on_start:
+        written = write(arguments.names, arguments.out, on_start)
+    for path in written:
         print(path)
     return 0
