@@ -102,7 +102,7 @@ def test_the_table_of_trust_regions():
 def test_command(capsys):
     assert main(["largest", "delta", "--target", "0.5", "--T", "4096"]) == 0
     out = capsys.readouterr().out
-    assert out == "|Error| <= 0.5 at T = 4096 is proved up to delta = 0.00012207  (by trajectory_kl)\n"
+    assert out == "|Error| <= 0.5 at T = 4096 is proved up to delta = 0.000122  (by trajectory_kl)\n"
     assert main(["largest", "T", "--target", "0.1", "0.5", "--delta", "1e-4"]) == 0
     assert "is proved up to T = 4999  (by trajectory_kl)" in capsys.readouterr().out
     assert main(["largest", "mean-kl-token", "--target", "0.5", "--T", "256", "4096", "--json"]) == 0
