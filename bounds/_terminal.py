@@ -78,8 +78,20 @@ def _breakable(text: str) -> str:
 def _wrapped(text: str, width: int) -> str:
     """Text in lines of that width."""
     if len(text) > width:
-        text = "\n".join(textwrap.wrap(_breakable(text), width, break_on_hyphens=False))
+        words = " ".join(part for word in _breakable(text).split(" ") for part in _parts(word, width))
+        text = "\n".join(textwrap.wrap(words, width, break_on_hyphens=False))
     return text.replace(_SPACE, " ")
+
+
+def _parts(word: str, width: int) -> list[str]:
+    """A word that is too long for a line, in parts that end after a slash, dot or underscore where there is one."""
+    parts = [""]
+    for piece in re.split(r"(?<=[/._])", word) if len(word) > width else [word]:
+        if len(parts[-1] + piece) <= width:
+            parts[-1] += piece
+        else:
+            parts.append(piece)
+    return parts
 
 
 def plain(renderable: object, width: int = 118) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -14,6 +15,8 @@ import pytest
 
 import bounds
 from bounds.evidence.mask_file import write_masks
+from bounds.evidence.readers import example_path
+from bounds.evidence.stream import stream
 from bounds.surface.cli import _parser, main
 from bounds.surface.commands import COMMANDS
 
@@ -349,15 +352,22 @@ def test_version(capsys):
 def test_masks_writes_what_it_keeps_part_by_part(capsys, tmp_path):
     import pyarrow.parquet as pq
 
-    path = tmp_path / "kept.parquet"
-    assert run(capsys, "masks", "--mask", "seq_max_k2<=0.05", "--write", path)[0] == 0
-    traces, mask = bounds.example_traces(), bounds.Mask.parse("seq_max_k2<=0.05")
-    write_masks(traces, mask, tmp_path / "whole.parquet")
-    whole = pq.read_table(tmp_path / "whole.parquet")
-    assert pq.read_table(path).drop_columns("place").equals(whole.drop_columns("place"))
-    code, out, _ = run(capsys, "masks", "--mask", "seq_max_k2<=0.05", "--json")
+    log, limit = pq.read_table(example_path()), "seq_max_k2<=0.05"
+    for name, part in (("1", log.slice(0, 40)), ("2", log.slice(40))):
+        pq.write_table(part, tmp_path / f"{name}.parquet")
+    files = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    assert len(list(stream(files))) == 2
+    code, out, _ = run(capsys, "masks", *files, "--horizon", 256, "--mask", limit, "--write", tmp_path / "k", "--json")
     assert code == 0
-    assert json.loads(out) == bounds.mask_study(traces, mask=mask).to_dict()
+    traces, mask = bounds.example_traces(), bounds.Mask.parse(limit)
+    write_masks(traces, mask, tmp_path / "whole")
+    kept, whole = (pq.read_table(tmp_path / name).drop_columns("place") for name in ("k", "whole"))
+    assert kept.equals(whole)
+    assert kept["row"].to_pylist() == list(range(96))
+    found, expected = json.loads(out)["terms"], bounds.mask_study(traces, mask=mask).to_dict()
+    for name, end in itertools.product(("lower", "acceptance"), ("value", "low", "high")):
+        assert found[name][end] == pytest.approx(expected["terms"][name][end], rel=1e-9)
+    assert json.loads(run(capsys, "masks", "--mask", limit, "--json")[1]) == expected
 
 
 def test_as_a_process():
