@@ -112,7 +112,7 @@ class CommandHelp(_FromCode):
         for name in commands.choices:
             yield from _heading(f"trm-bounds {name}")
             yield from (".. code-block:: text", "")
-            yield textwrap.indent(_printed(name, "--help"), "   ")
+            yield textwrap.indent(_printed(name, "--help-all"), "   ")
 
 
 def _printed(*arguments: str) -> str:
