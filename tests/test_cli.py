@@ -382,3 +382,52 @@ def test_as_a_process():
     bad = subprocess.run([script, "bstar", "--T", "1", "--delta", "-1"], capture_output=True, text=True)
     assert bad.returncode == 2
     assert bad.stderr.startswith("trm-bounds: error: delta must be")
+
+
+def test_certify_writes_one_page_and_never_over_another(capsys, tmp_path):
+    path = tmp_path / "report.html"
+    code, out, _ = run(capsys, "certify", "--mask", "seq_max_k2<=0.05", "--html", path)
+    assert code == 0
+    text = path.read_text()
+    assert f"trm-bounds certify --mask &#39;seq_max_k2&lt;=0.05&#39; --html {path}" in text
+    assert "13961 policy tokens" in text
+    assert "Where in the response" in text
+    assert "Step by step" not in text
+    assert "improvement_these_prompts" in out  # the text is printed all the same
+    before = path.read_bytes()
+    assert run(capsys, "certify", "--confidence", 0.9, "--html", path)[0] == 2
+    assert path.read_bytes() == before
+    code, out, _ = run(capsys, "certify", "--confidence", 0.9, "--html", path, "--force", "--json")
+    assert (code, json.loads(out)["improvement"]["confidence"]) == (0, 0.9)
+    assert "90% interval" in path.read_text()
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_page_of_half_a_log_is_of_that_half(capsys, tmp_path):
+    """What the options leave out of the log, the second reading leaves out, too."""
+    code, out, _ = run(capsys, "certify", "--split", "--html", tmp_path / "r.html", "--json")
+    assert code == 0
+    responses = json.loads(out)["responses"]
+    assert responses < 96
+    assert f"{responses} responses to" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--by-step"], "--by-step does not go with --require, --assume, --noise-floor and --html"),
+        (["--objectives"], "--objectives does not go with"),
+        (["nowhere.jsonl"], "nowhere.jsonl: no such file"),
+    ],
+)
+def test_no_page_is_left_where_there_is_nothing_to_say(capsys, tmp_path, arguments, message):
+    code, out, err = run(capsys, "certify", *arguments, "--html", tmp_path / "r.html")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+    assert "no such folder" in run(capsys, "certify", "--html", tmp_path / "no" / "r.html")[2]
+
+
+def test_by_step_without_path_is_the_embedded_run(capsys):
+    found = json.loads(run(capsys, "certify", "--by-step", "--json")[1])
+    assert found == bounds.over_time(bounds.example_traces("run")).to_dict()

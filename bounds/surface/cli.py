@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -15,12 +16,13 @@ from bounds.surface.commands.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    typed = [_hyphens(a) for a in (sys.argv[1:] if argv is None else argv)]
+    typed = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode still gets its table
     try:
-        arguments = _parser().parse_args(typed)
+        arguments = _parser().parse_args([_hyphens(a) for a in typed])
+        arguments.command = shlex.join(["trm-bounds", *typed])  # as it was typed, for what says how it was made
         return int(arguments.run(arguments))
     except BrokenPipeError:
         sys.stderr.close()

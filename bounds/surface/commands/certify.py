@@ -7,13 +7,15 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bounds._checks import confidence_level, parse_number
+from bounds._checks import confidence_level
 from bounds.surface.commands.options import add_confidence, add_json, command, emit, flag, number
-from bounds.surface.commands.progress import reading_progress
+from bounds.surface.commands.progress import progress, reading_progress
 from bounds.surface.commands.reading import add_reading_options, reading_from, warn
+from bounds.surface.commands.requirements import assumption, requirement, unmet
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
+    from bounds.evidence.stream import Stream
     from bounds.results import Certificate, RunOverTime
     from bounds.theory.masking import Mask
 
@@ -55,7 +57,8 @@ def add(commands: Any) -> None:
     add("--limit", type=number, metavar="NATS", rare=True, help="by step: exit 1 unless kl_seq is below it")
     add("--time-uniform", action="store_true", rare=True, help="by step: all steps hold at once")
     add("--figure", metavar="FILE", rare=True, help="by step: draw it as PNG, PDF or SVG")
-    add("--force", action="store_true", rare=True, help="overwrite FILE of --figure")
+    add("--html", metavar="FILE", help="all of it as one page that needs no network")
+    add("--force", action="store_true", rare=True, help="overwrite FILE of --html and --figure")
     add("--objectives", action="store_true", help="TIS, PPO clip, ... against L' instead")
     add("--resume", metavar="FILE", rare=True, help="keep what was read there, and go on from it")
     add_json(parser)
@@ -64,79 +67,128 @@ def add(commands: Any) -> None:
 def _certify(arguments: argparse.Namespace) -> int:
     from bounds.evidence.certify import certify, checked_assumptions
     from bounds.evidence.objectives import objectives
-    from bounds.evidence.over_time import over_time
     from bounds.evidence.stream import stream
+    from bounds.evidence.whole_file import check_free
     from bounds.theory.masking import Mask
 
-    requirements = [_requirement(text) for text in arguments.require]
-    assume = checked_assumptions(dict(_assumption(text) for text in arguments.assume))
+    requirements = [requirement(text) for text in arguments.require]
+    assume = checked_assumptions(dict(assumption(text) for text in arguments.assume))
     confidence_level(arguments.confidence)
     mask = None if arguments.mask is None else Mask.parse(arguments.mask)
-    for name in ("by_step", "objectives"):
-        if getattr(arguments, name) and (requirements or assume or arguments.noise_floor):
-            raise ValueError(f"{flag(name)} does not go with --require, --assume and --noise-floor")
-    if not arguments.by_step and (arguments.time_uniform or arguments.figure or arguments.limit is not None):
-        raise ValueError("--limit, --time-uniform and --figure go with --by-step")
-    if arguments.by_step and arguments.objectives:
-        raise ValueError("--by-step and --objectives exclude each other")
+    _refuse_mixtures(arguments, bool(requirements or assume))
+    for path in filter(None, (arguments.html, arguments.figure)):
+        check_free(path, force=arguments.force)
     noise = None
     if arguments.noise_floor is not None:
         noise = stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}).moments()
         warn(noise)
-    log = _moments(arguments, mask, bool(assume))
-    if arguments.objectives or arguments.by_step:
-        warn(log)
+    log = _log(arguments)
+    m = _moments(log, arguments, mask, bool(assume))
     if arguments.objectives:
-        emit(objectives(log, confidence=arguments.confidence, mask=mask), arguments.json)
+        warn(m)
+        emit(objectives(m, confidence=arguments.confidence, mask=mask), arguments.json)
         return 0
     if arguments.by_step:
-        run = over_time(
-            log,
-            confidence=arguments.confidence,
-            mask=mask,
-            limit=1.0 if arguments.limit is None else arguments.limit,
-            time_uniform=arguments.time_uniform,
-        )
-        if arguments.figure is not None:
-            _draw(run, arguments.figure, force=arguments.force)
-        emit(run, arguments.json)
-        return 1 if arguments.limit is not None and run.lost is not None else 0
-    result = certify(log, confidence=arguments.confidence, mask=mask, assume=assume, noise_floor=noise)
-    unmet = [text for text in (_unmet(result, *r) for r in requirements) if text]
+        return _by_step(arguments, m, mask)
+    result = certify(m, confidence=arguments.confidence, mask=mask, assume=assume, noise_floor=noise)
+    not_so = [text for text in (unmet(result, *r) for r in requirements) if text]
+    if arguments.html is not None:
+        _write_page(arguments, log, m, mask, result)
     emit(result if arguments.json else replace(result, warnings=()), arguments.json)
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    for text in unmet:
+    for text in not_so:
         print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
-    return 1 if unmet else 0
+    return 1 if not_so else 0
+
+
+def _refuse_mixtures(arguments: argparse.Namespace, conditions: bool) -> None:
+    """Options that do not go together."""
+    if arguments.by_step and arguments.objectives:
+        raise ValueError("--by-step and --objectives exclude each other")
+    for name in ("by_step", "objectives"):
+        if getattr(arguments, name) and (conditions or arguments.noise_floor or arguments.html):
+            raise ValueError(f"{flag(name)} does not go with --require, --assume, --noise-floor and --html")
+    if not arguments.by_step and (arguments.time_uniform or arguments.figure or arguments.limit is not None):
+        raise ValueError("--limit, --time-uniform and --figure go with --by-step")
+
+
+def _by_step(arguments: argparse.Namespace, m: Moments, mask: Mask | None) -> int:
+    """A run over time instead of one certificate."""
+    from bounds.evidence.over_time import over_time
+
+    warn(m)
+    run = over_time(
+        m,
+        confidence=arguments.confidence,
+        mask=mask,
+        limit=1.0 if arguments.limit is None else arguments.limit,
+        time_uniform=arguments.time_uniform,
+    )
+    if arguments.figure is not None:
+        _draw(run, arguments.figure, force=arguments.force)
+    emit(run, arguments.json)
+    return 1 if arguments.limit is not None and run.lost is not None else 0
+
+
+def _write_page(arguments: argparse.Namespace, log: Stream, m: Moments, mask: Mask | None, result: Certificate) -> None:
+    """The page, from what was kept of the log; only divergence by position needs another reading."""
+    from bounds.evidence.by_position import by_position
+    from bounds.evidence.masks import mask_study
+    from bounds.evidence.over_time import over_time
+    from bounds.evidence.whole_file import whole_file
+    from bounds.surface.report import page
+
+    level = arguments.confidence
+    with progress("reading again, by position, and writing the page"):
+        text = page(
+            result,
+            by_position=by_position(log, confidence=level),
+            masks=mask_study(m, mask=mask, confidence=level),
+            run=over_time(m, mask=mask, confidence=level) if len(m.labels.get("step", ())) > 1 else None,
+            command=arguments.command,
+        )
+    with whole_file(arguments.html, force=arguments.force) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def _draw(run: RunOverTime, path: str, *, force: bool) -> None:
     from matplotlib.figure import Figure
 
     from bounds.evidence.whole_file import whole_file
-    from bounds.surface.plots import plot_over_time
+    from bounds.surface.plots import over_time_frame, plot_over_time
+    from bounds.surface.style import COLUMN, look
 
-    rows = sum(any(s.intervals()[name] is not None for s in run.steps) for name in run.steps[0].intervals())
-    figure = Figure(figsize=(6.0, 1.5 * rows), layout="constrained")
-    plot_over_time(run, list(figure.subplots(rows, 1, sharex=True)))
-    with whole_file(path, force=force) as unfinished:
-        figure.savefig(unfinished, dpi=150)
+    panels = over_time_frame(run)["panel"].nunique()
+    with look("light"), whole_file(path, force=force) as unfinished:
+        figure = Figure(figsize=(COLUMN, 1.4 * panels), layout="constrained")
+        plot_over_time(run, list(figure.subplots(panels, 1)))
+        figure.savefig(unfinished, dpi=300)
 
 
-def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:
-    """What is needed of the log, read once."""
+def _log(arguments: argparse.Namespace) -> Stream:
+    """The log as the options want it seen."""
     from bounds.evidence.masks import second_half
-    from bounds.evidence.objectives import STATISTICS
     from bounds.evidence.stream import stream
     from bounds.evidence.traces import TraceSet
 
-    log = stream(**reading_from(arguments))
+    log = stream(**reading_from(arguments, example="run" if arguments.by_step else "responses"))
     if arguments.without_staleness:
         log.through(TraceSet.engine)
     if arguments.split:
         log.through(second_half)
+    return log
+
+
+def _moments(log: Stream, arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:
+    """What is needed of the log, read once."""
+    from bounds.evidence.masks import DEFAULT, statistics_for
+    from bounds.evidence.objectives import STATISTICS
+    from bounds.theory.masking import Mask
+
     statistics = (*(STATISTICS if arguments.objectives else ()), *(() if mask is None else mask.statistics))
+    if arguments.html is not None:
+        statistics = statistics_for(Mask.parse(DEFAULT) if mask is None else mask)
     if arguments.engine == "ray":
         from bounds.evidence.distributed import moments
 
@@ -148,38 +200,3 @@ def _moments(arguments: argparse.Namespace, mask: Mask | None, suprema: bool) ->
     if arguments.split:
         m.tally.name("notes", ["--split: only the half of the prompts on which masks judges what it chose"])
     return m
-
-
-def _assumption(text: str) -> tuple[str, float | bool]:
-    name, mark, value = text.partition("=")
-    if not mark:
-        raise ValueError(f"--assume must be NAME=VALUE such as delta=1e-3, got {text!r}")
-    field, word = name.strip().replace("-", "_"), value.strip().lower()
-    if word in ("true", "false"):
-        return field, word == "true"
-    try:
-        return field, parse_number(word)
-    except ValueError as error:
-        raise ValueError(f"--assume {field} {error}") from None
-
-
-def _requirement(text: str) -> tuple[str, str, float]:
-    for sign in ("<=", ">="):
-        name, mark, value = text.partition(sign)
-        if mark:
-            limit = parse_number(value.strip())
-            if limit != limit:
-                raise ValueError(f"--require needs a number to compare with, got {text!r}")
-            return name.strip(), sign, limit
-    raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}")
-
-
-def _unmet(result: Certificate, name: str, sign: str, limit: float) -> str:
-    """What was found instead, or "" where the requirement holds."""
-    found = result.quantity(name, upper=sign == "<=")
-    if found is not None and (found <= limit if sign == "<=" else found >= limit):
-        return ""
-    end = "" if name.startswith("b_star") else "its upper limit " if sign == "<=" else "its lower limit "
-    nothing = result.reasons.get(name, "nothing that is more than optimistic")
-    what = nothing if found is None else f"{end}{found:.6g}"
-    return f"{name}{sign}{limit:g}, found {what}"

@@ -43,14 +43,14 @@ def add_reading_options(parser: Parser) -> None:
     add("--drop-missing", action="store_true", rare=True, help="leave responses with missing values out, and say so")
 
 
-def reading_from(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Keyword arguments of :func:`bounds.read_traces`; without PATH, those of the example inside the package."""
+def reading_from(arguments: argparse.Namespace, example: str = "responses") -> dict[str, Any]:
+    """Keyword arguments of :func:`bounds.read_traces`; without PATH, those of an example inside the package."""
     from bounds.evidence.readers import example_path
 
     if arguments.train is not None and not arguments.paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
     return {
-        "paths": arguments.paths or example_path(),
+        "paths": arguments.paths or example_path(example),
         "format": arguments.format,
         "horizon": arguments.horizon,
         "train": arguments.train,
