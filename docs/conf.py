@@ -6,6 +6,7 @@ stand; what is listed in ``include_patterns`` becomes a page.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -61,3 +62,15 @@ html_additional_pages = {"index": "redirect.html"}
 templates_path = ["_templates"]
 html_show_copyright = False
 html_copy_source = False
+
+
+def setup(app):
+    """Pictures that README shows by HTML, for light and for dark pages, are where it says."""
+    app.connect("build-finished", _copy_figures)
+
+
+def _copy_figures(app, error):
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "figures").mkdir(exist_ok=True)
+        for path in Path(app.srcdir).glob("figures/*.png"):
+            shutil.copy(path, Path(app.outdir) / "figures" / path.name)

@@ -62,3 +62,6 @@ def notebooks_and_texts_are_pages(site):
     for source in sources:
         assert (site / source.relative_to(ROOT)).with_suffix(".html").is_file()
     assert 'url=docs/index.html"' in (site / "index.html").read_text()
+    for page in ("README.html", "lab/README.html"):
+        for picture in re.findall(r'(?:src|srcset)="([^"]*figures/[^"]+)"', (site / page).read_text()):
+            assert (site / page).parent.joinpath(picture).exists(), picture

@@ -26,8 +26,9 @@ def test_python_blocks_run():
 
 
 @pytest.mark.parametrize("block", CONSOLE, ids=lambda b: b.split("\n")[0][2:40])
-def test_commands_print_what_is_shown(block, capsys):
-    """Lines between "..." follow each other in the output just so."""
+def test_commands_print_what_is_shown(block, capsys, tmp_path, monkeypatch):
+    """Lines between "..." follow each other in the output just so; files are written elsewhere."""
+    monkeypatch.chdir(tmp_path)
     command, *shown = block.rstrip("\n").split("\n")
     assert main(shlex.split(command.removeprefix("$ trm-bounds"))) == 0
     out = [line.rstrip() for line in capsys.readouterr().out.split("\n")]
@@ -42,7 +43,7 @@ def test_commands_print_what_is_shown(block, capsys):
 
 
 def test_there_are_commands_to_run():
-    assert len(CONSOLE) == 3
+    assert len(CONSOLE) == 5
 
 
 def test_make_targets_and_links_exist():
@@ -51,5 +52,7 @@ def test_make_targets_and_links_exist():
         assert f"\n{target}:" in makefile
     for link in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
         assert (ROOT / link).exists(), link
+    for path in re.findall(r'(?:src|srcset)="([^"]+)"', TEXT):
+        assert (ROOT / path).exists(), path
     for path in re.findall(r"`((?:notebooks|figures)/[^`]+)`", TEXT):
         assert (ROOT / path).exists(), path
