@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bounds import RULES
-from bounds.surface.drawing import FAMILY_TITLES
+from bounds.surface.drawing import FAMILY_TITLES, legend_below
 from bounds.surface.figures import save, write_csv
 from bounds.surface.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted
 from lab.methods import METHODS
@@ -116,7 +116,7 @@ def plot_bounds(frame: pd.DataFrame, ax: Axes) -> None:
         ax.plot(frame["step"], values.where(values > 0), label=label, **line)
     ax.axhline(1.0, color=ink(), linewidth=0.8)
     ax.set(yscale="log", xlabel="optimiser step", ylabel="|Error| and its bounds")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2)
+    legend_below(ax, 0.45)
 
 
 def plot_improvement(frame: pd.DataFrame, ax: Axes) -> None:
@@ -127,7 +127,7 @@ def plot_improvement(frame: pd.DataFrame, ax: Axes) -> None:
     ax.scatter(frame["step"], frame["improvement"], s=5, color=SHARP, label="truth", zorder=3)
     ax.axhline(0.0, color=ink(), linewidth=0.8)
     ax.set(xlabel="optimiser step", ylabel="J(θ) − J(roll)")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2)
+    legend_below(ax, 0.45)
 
 
 def write_tiny(frame: pd.DataFrame, folder: Path) -> list[Path]:

@@ -125,6 +125,16 @@ def test_the_ladder_goes_from_classical_down_to_what_the_responses_show():
     assert [t.get_text() for t in ax.get_yticklabels()] == frame["name"].tolist()[::-1]
 
 
+def test_the_ladder_sees_what_theta_does_where_roll_cannot_go():
+    """Half of theta's mass is off roll's support: logged responses show no error, and there is one of 1/2."""
+    rows = [{"prompt_id": str(i), "rollout_logprobs": [0.0, -0.7], "train_logprobs": [-0.6931471805599453, -0.7]}
+            for i in range(40)]  # fmt: skip
+    certificate = bounds.certify(bounds.TraceSet.from_records(rows, horizon=2), assume={"support_gap": 0.5})
+    frame = plots.ladder_frame(certificate).set_index("name")
+    assert certificate.estimates["worst_case_error"].value == pytest.approx(0.0)
+    assert frame.loc["worst |Error|: estimate", "value"] == pytest.approx(0.5)
+
+
 def test_plots_of_a_log_where_nothing_diverges():
     """No positive number, no scale: still a picture, without a warning."""
     rows = [{"prompt_id": str(i // 2), "rollout_logprobs": [-1.0, -0.5], "train_logprobs": [-1.0, -0.5],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FAMILY_COLOURS = {"published": PUBLISHED, "sharp": SHARP, "measured": "#009E73"}
+_LABEL = 4.0  # numbers and label of an axis are about so many lines high
 SHARE_KEPT = "Share that is kept, by reward"
 FAMILY_TITLES = {"published": "published", "sharp": "this project", "measured": "worst |Error|, from the log"}
 
@@ -92,7 +93,7 @@ def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
         marks.append(
             Line2D([], [], marker="o", linestyle="", color=ink(), markerfacecolor="none", markersize=4, label=text)
         )
-    ax.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.25, -0.14), ncols=2, columnspacing=1.0)
+    legend_below(ax, 0.25, handles=marks, columnspacing=1.0)
     return ax
 
 
@@ -152,7 +153,7 @@ def draw_scaling(frame: pd.DataFrame, ax: Axes) -> Axes:
     right = frame["T"].max()
     ax.annotate("vacuous above 1", (right, 1), (0, 2), textcoords="offset points", ha="right", fontsize="small")
     ax.set(xscale="log", yscale="log", xlabel="horizon T (tokens)", ylabel="bound on |Error|")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.42, -0.18), title="rule (slope at T = 4096)", ncols=2)
+    legend_below(ax, 0.42, title="rule (slope at T = 4096)")
     return ax
 
 
@@ -165,7 +166,7 @@ def draw_regimes(frame: pd.DataFrame, ax: Axes) -> Axes:
         ax.scatter(part["x"], part["y"], s=8, color=colour(k), marker=mark, label=str(name), linewidths=0)
     x, y = frame["panel"].iloc[0].split(": ")[1].split(",")[0].split(" × ")
     ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2, markerscale=1.5)
+    legend_below(ax, 0.45, markerscale=1.5)
     return ax
 
 
@@ -245,4 +246,13 @@ def family_legend(ax: Axes, looks: Iterable[tuple[str, str, float]], *, inside: 
     if inside:
         ax.legend(handles=patches, loc="upper right")
     else:
-        ax.legend(handles=patches, loc="upper center", bbox_to_anchor=(0.25, -0.07), ncols=2)
+        legend_below(ax, 0.25, handles=patches)
+
+
+def legend_below(ax: Axes, centre: float, **options: Any) -> None:
+    """A legend in two columns, under the label of the x axis whatever the height of the axes."""
+    from matplotlib.transforms import ScaledTranslation
+
+    inches = _LABEL * float(ax.xaxis.label.get_fontsize()) / 72.0
+    down = ScaledTranslation(0.0, -inches, ax.figure.dpi_scale_trans)
+    ax.legend(loc="upper center", bbox_to_anchor=(centre, 0.0), bbox_transform=ax.transAxes + down, ncols=2, **options)
