@@ -9,7 +9,8 @@ import re
 import pytest
 
 import bounds
-from bounds._show import Shown, latex_table, markdown_table
+from bounds._markup import latex_table, markdown_table
+from bounds._show import Shown
 from bounds.evidence.metrics import metrics
 from bounds.evidence.objectives import objectives
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import latex_table, markdown_table, shown
+from bounds._markup import latex_table, markdown_table
+from bounds._show import shown
 from bounds.surface.figure_data import PAPER_KL_AND_TV, PAPER_KL_ONLY, PAPER_LENGTHS, PAPER_VIOLATIONS
 from bounds.theory.mask_statistics import unviolated
 from bounds.theory.unified import unified
