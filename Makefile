@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-extras chromium fuzz coverage lint figures docs bench attack clean
+.PHONY: demo test test-extras chromium notebooks fuzz coverage lint figures docs bench attack clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -14,6 +14,10 @@ test: lint
 
 test-extras: $(VENV)/.extras chromium
 	$(BIN)/python -m pytest -n 2 tests/extras
+
+notebooks: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'
+	$(BIN)/jupyter lab notebooks
 
 fuzz: $(VENV)/.extras
 	$(BIN)/python tests/fuzz_readers.py 10000

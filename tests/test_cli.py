@@ -431,3 +431,32 @@ def test_no_page_is_left_where_there_is_nothing_to_say(capsys, tmp_path, argumen
 def test_by_step_without_path_is_the_embedded_run(capsys):
     found = json.loads(run(capsys, "certify", "--by-step", "--json")[1])
     assert found == bounds.over_time(bounds.example_traces("run")).to_dict()
+
+
+def test_help_of_figures_names_them_all(capsys):
+    from bounds.surface.commands.figures import names
+
+    out = run(capsys, "figures", "--help")[1]
+    told = out.partition("Figures: ")[2].partition("  NAME")[0]
+    assert told.replace("Tables:", ",").replace(".", "").replace(",", " ").split() == names()
+
+
+def test_who_stops_reading_a_completion_script_sees_no_trace():
+    script = Path(sys.executable).with_name("trm-bounds")
+    piped = subprocess.run(f"{script} --print-completion zsh | head -1", shell=True, capture_output=True, text=True)
+    assert (piped.stdout, piped.stderr) == ("#compdef trm-bounds\n", "")
+
+
+def test_copied_log_probs_meet_no_requirement(capsys, tmp_path):
+    """A log in which both are one number shows nothing, unless somebody says that the policies are the same."""
+    path = tmp_path / "log.jsonl"
+    row = {"rollout_logprobs": [-1.0, -0.5], "train_logprobs": [-1.0, -0.5], "reward": 1.0}
+    path.write_text("".join(json.dumps({**row, "prompt_id": str(i)}) + "\n" for i in range(30)))
+    for requirement in ("b_star<=0.5", "kl_seq<=1", "improvement>=-1"):
+        code, out, err = run(capsys, "certify", path, "--horizon", 4, "--require", requirement)
+        assert code == 1
+        assert "found both policies' log-probs bitwise identical, as copies are" in err
+        assert "was not measured" in out
+        assert "<= 0 (trajectory_kl)" not in out
+    said = ["--assume", "delta=0"]
+    assert run(capsys, "certify", path, "--horizon", 4, *said, "--require", "b_star<=0.5")[0] == 0

@@ -265,3 +265,13 @@ def test_the_figure_is_written_whole_and_never_over_another(tmp_path, rows, caps
     assert "exists; another name, or force" in capsys.readouterr().err
     assert main([*command, "--force"]) == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.jsonl", "run.png"]
+
+
+def test_without_a_mask_everything_is_kept_and_estimates_lie_in_their_intervals():
+    run = bounds.over_time(bounds.example_traces("run"))
+    for step in run.steps:
+        assert (step.acceptance.low, step.acceptance.high, step.acceptance.method) == (1.0, 1.0, "no mask")
+        assert step.improvement.low <= step.improvement.value <= step.improvement.high
+    study = bounds.mask_study(bounds.example_traces())
+    (everything,) = (t for t in study.reference if not t.mask)
+    assert (everything.acceptance.low, everything.acceptance.high) == (1.0, 1.0)

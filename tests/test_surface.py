@@ -97,3 +97,12 @@ def test_every_public_callable_is_documented():
 def test_nothing_in_the_package_needs_files_outside_it():
     for path in (ROOT / "bounds").rglob("*.py"):
         assert "shared/" not in path.read_text(), path
+
+
+def test_what_is_no_profile_and_no_record_is_told_where_to_go():
+    with pytest.raises(TypeError, match=r"profile must be a Profile, got 4096 \(fields are given by name"):
+        bounds.unified(4096)
+    with pytest.raises(ValueError, match=r"got only T=10"):
+        bounds.unified(T=10)
+    with pytest.raises(TypeError, match=r"a record must be a mapping .* \(of a DataFrame: TraceSet.from_frame\)"):
+        bounds.TraceSet.from_records(bounds.example_traces().prompt_ids, horizon=4)

@@ -15,6 +15,7 @@ from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3
 from bounds.evidence.confidence import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.evidence.findings import one_sided_ratio
+from bounds.evidence.mask_terms import no_mask
 from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
 from bounds.evidence.response_columns import shortfall
@@ -77,7 +78,7 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         "chi2_seq": mean(chi2_seq, "P^2 - 1, not clamped", low=-1.0),
         "missing_mass": mean(-m["score"], "sum (1-rho): theta's mass off roll's support", low=-math.inf),
         "mean_length": (mean if m.horizon_guessed else bounded)(m["length"], "tokens", 0.0, float(m.horizon)),
-        "acceptance": Interval(1.0, 1.0, 1.0, confidence, Standing.PROVED, "no mask"),
+        "acceptance": no_mask(confidence),
         "reward": None,
     }
     kl_tokens, how = kl_of_responses(m, gap or bool(remark))

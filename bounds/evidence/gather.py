@@ -28,7 +28,10 @@ def remarks(tally: Tally) -> list[str]:
     if n := tally["lifted"]:
         texts.append(f"{many(n, 'exact divergence')} slightly below 0 (rounding in the trainer), counted as 0")
     if n := tally["ungrouped"]:
-        texts.append(f"{many(n, 'response')} without prompt_id: each counts as a prompt of its own")
+        texts.append(
+            f"{many(n, 'response')} without prompt_id: each counts as a prompt of its own "
+            "(group_size, --group-size N: every N rows answer one prompt)"
+        )
     if len(versions := sorted(tally.names.get("weight_version", ()))) > 1:
         some = ", ".join(versions[:5])
         texts.append(f"{len(versions)} weight versions are mixed ({some}): the rollout policy is not one policy")

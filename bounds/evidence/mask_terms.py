@@ -16,6 +16,11 @@ from bounds.results import Interval, MaskTerms, Standing
 from bounds.theory.masking import Mask
 
 
+def no_mask(confidence: float) -> Interval:
+    """Acceptance where nothing is rejected."""
+    return Interval(1.0, 1.0, 1.0, confidence, Standing.PROVED, "no mask")
+
+
 def unit_reward(m: Moments) -> FloatArray:
     """Rewards [N], mapped from their declared range to [0, 1]."""
     low, high = m.reading.reward_range
@@ -56,7 +61,7 @@ class Terms:
 
     def of(self, mask: Mask, keep: BoolArray) -> MaskTerms:
         """All terms of one mask."""
-        acceptance = self.share(keep.astype(np.float64))
+        acceptance = self.share(keep.astype(np.float64)) if mask.dropping else no_mask(self._confidence)
         if not self._rewarded:
             return MaskTerms(str(mask), acceptance)
         reward, rest, spread = self._reward, 1.0 - self._reward, self._spread

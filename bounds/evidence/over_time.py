@@ -12,6 +12,7 @@ from bounds.evidence.confidence import betting, clustered_mean, prompt_means
 from bounds.evidence.estimates import kl_of_responses, seems_to_have_gap
 from bounds.evidence.guarantees import improvement
 from bounds.evidence.mask_report import kept
+from bounds.evidence.mask_terms import no_mask
 from bounds.evidence.moments import Moments
 from bounds.evidence.response import TraceError
 from bounds.evidence.traces import TraceSet
@@ -26,7 +27,7 @@ def over_time(
     *,
     confidence: float = 0.95,
     mask: str | Mask | None = None,
-    limit: float = 1.0,
+    limit: float = 0.5,
     time_uniform: bool = False,
 ) -> RunOverTime:
     """Divergence, acceptance and guaranteed improvement at each ``step`` of a log.
@@ -41,7 +42,7 @@ def over_time(
         Whose acceptance is followed.
     limit : float
         The trust region in nats per response: kl_seq at most this, which bounds the surrogate's error by this times
-        the reward's spread. Its upper limits are asymptotic.
+        the reward's spread. Its upper limits are asymptotic. (At 1 the bound would say nothing.)
     time_uniform : bool
         Whether step k = 1, 2, ... spends 1/(k (k+1)) of the error, so that the intervals of one estimate hold at all
         steps at once, however long the run is.
@@ -64,7 +65,7 @@ def over_time(
     m = traces if isinstance(traces, Moments) else Moments.of(traces, statistics=chosen.statistics if chosen else ())
     if "step" not in m:
         raise TraceError("the log names no steps (field step)")
-    keep = np.ones(len(m), dtype=np.bool_) if chosen is None else kept(m, chosen)
+    keep = None if chosen is None else kept(m, chosen)
     codes = m["step"].astype(np.int64)
     names = m.labels["step"]
     order = sorted(range(len(names)), key=lambda k: (not names[k].isdigit(), names[k].zfill(20)))
@@ -79,7 +80,7 @@ def over_time(
     return RunOverTime(tuple(steps), limit, time_uniform, confidence, high - low)
 
 
-def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray, kl: FloatArray, confidence: float) -> Step:
+def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray | None, kl: FloatArray, confidence: float) -> Step:
     prompt = np.unique(m.prompt[here], return_inverse=True)[1]
     log_product, length = m["log_product"][here], m["length"][here]
     low, high = m.reading.reward_range
@@ -91,7 +92,9 @@ def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray, kl: FloatArra
         prompts=int(prompt.max()) + 1,
         kl_seq=clustered_mean(kl[here], prompt, confidence, low=0.0),
         worst_case_error=clustered_mean((high - low) * m["worst_error"][here], prompt, confidence, low=0.0),
-        acceptance=replace(
+        acceptance=no_mask(confidence)
+        if keep is None
+        else replace(
             betting(prompt_means(keep[here].astype(np.float64), prompt), confidence, low=0.0, high=1.0),
             standing=m.standing,
         ),

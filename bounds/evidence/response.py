@@ -106,7 +106,10 @@ class Response:
             Naming ``where``, the field and the position.
         """
         if not isinstance(record, Mapping):
-            raise TypeError(f"{where}: a record must be a mapping of field names to values, got {record!r:.60}")
+            raise TypeError(
+                f"{where}: a record must be a mapping of field names to values, got {record!r:.60} (of a DataFrame: "
+                "TraceSet.from_frame)"
+            )
         columns = {name: _floats(record[name], name, where) for name in _PER_TOKEN if record.get(name) is not None}
         for name in ("rollout_logprobs", "train_logprobs"):
             if name not in columns:

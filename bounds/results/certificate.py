@@ -138,6 +138,14 @@ class Certificate(Shown):
         return self.guarantees.these_prompts
 
     @property
+    def shows_nothing(self) -> bool:
+        """Whether both policies' log-probs are bitwise identical, as copies are, and no supremum was assumed."""
+        said = {a.what for a in self.assumptions}
+        return any(f.name == "identical" for f in self.diagnosis) and said.isdisjoint(
+            ("delta", "epsilon", "log_ratio_max")
+        )
+
+    @property
     def withheld(self) -> tuple[Withheld, ...]:
         """Rules that were evaluated neither at the estimates nor optimistically."""
         shown_names = {b.name for b in self.optimistic}
@@ -145,6 +153,8 @@ class Certificate(Shown):
 
     def quantity(self, name: str, *, upper: bool) -> float | None:
         """A named number as a requirement sees it: at its far end; B* at the upper limits, None if optimistic.
+
+        None, too, where the log shows nothing (:attr:`shows_nothing`).
 
         Raises
         ------
@@ -158,12 +168,12 @@ class Certificate(Shown):
         }
         if name in winners:
             bound = winners[name]
-            return None if bound is None or bound.optimistic else bound.value
+            return None if bound is None or bound.optimistic or self.shows_nothing else bound.value
         intervals = {**self.estimates, "improvement": None, **self.guarantees.intervals()}
         if name not in intervals:
             raise KeyError(unknown("quantity", name, [*winners, *intervals]))
         interval = intervals[name]
-        return None if interval is None else (interval.high if upper else interval.low)
+        return None if interval is None or self.shows_nothing else (interval.high if upper else interval.low)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each estimate."""
@@ -203,6 +213,11 @@ class Certificate(Shown):
         return f"{self.guarantees.sentence(self.prompts, kl_seq, spread)} {self._error_sentence()}"
 
     def _error_sentence(self) -> str:
+        if self.shows_nothing:
+            return (
+                "How wrong the surrogate can be was not measured: both policies' log-probs are bitwise identical, as "
+                "copies are."
+            )
         if self.best is None:
             return "No bound applies to this log."
         text = f"At the estimates, |J(theta) - J(roll) - L'| <= {shown(self.best.value)} ({self.best.name})"
@@ -241,7 +256,9 @@ class Certificate(Shown):
 
     def diagnosis_cells(self) -> Cells:
         """What was seen in the log."""
-        rows: list[Row] = [([f.name, str(f.count), f.unit, f.effect], False) for f in self.diagnosis]
+        rows: list[Row] = [
+            ([f.text if f.name == "reading" else f.name, str(f.count), f.unit, f.effect], False) for f in self.diagnosis
+        ]
         return ["seen in the log", "on", "of what", "what it does"], rows
 
     def estimate_cells(self) -> Cells:

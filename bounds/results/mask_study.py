@@ -137,7 +137,7 @@ class MaskStudy(Shown):
         titles = ["mask", "kept", "gain is at least", "of R=1", "of R=0"]
         rows: list[Row] = []
         others = {t.mask: t for t in (*self.reference, *self.by_threshold)}
-        for label, terms in (("this mask", self.terms), *((mask or "no mask", t) for mask, t in others.items())):
+        for label, terms in (("this mask", self.terms), *((mask or "everything", t) for mask, t in others.items())):
             gain = "-" if terms.lower is None else _signed(terms.lower)
             shares = [_percent(terms.acceptance_high_reward), _percent(terms.acceptance_low_reward)]
             rows.append(([_short(label), _share(terms.acceptance), gain, *shares], terms is self.terms))
@@ -221,6 +221,8 @@ def _share(interval: Interval) -> str:
 
 def _bias_line(bias: LengthBias) -> str:
     p = bias.violation
+    if p.value == 0.0:
+        return f"Length bias of {bias.criterion}: no token of this log violates it (p is at most {p.high:.3g})."
     far = ", ".join(f"{_tiny(value)} of {length}" for length, value in bias.at_length)
     return (
         f"Length bias of {bias.criterion}: a token violates it with p = {p.value:.3g} [{p.low:.3g}, {p.high:.3g}]. "

@@ -115,12 +115,15 @@ class RunOverTime(Shown):
 
     def notes(self) -> list[str]:
         """Whether one may look after every step."""
-        assumed = self.steps[0].acceptance.standing is Standing.ASSUMED
+        assumed = any(i is not None and i.standing is Standing.ASSUMED for i in self.steps[0].intervals().values())
         condition = " under what is assumed of the log (certify says what)" if assumed else ""
         known = f"acceptance and improvement hold for every sample size{condition}, the others are asymptotic."
         if self.time_uniform:
             return [f"The intervals of one estimate hold at all steps at once (step k spends 1/(k (k+1))); {known}"]
-        return [f"Each interval holds by itself ({known[:-1]}); to look after every step, ask for time-uniform ones."]
+        return [
+            f"Each interval holds by itself ({known[:-1]}); to look after every step, ask for time-uniform ones "
+            "(time_uniform=True, --time-uniform)."
+        ]
 
 
 def _cell(i: Interval | None) -> str:

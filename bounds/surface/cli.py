@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -23,9 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args([_hyphens(a) for a in typed])
         arguments.command = shlex.join(["trm-bounds", *typed])  # as it was typed, for what says how it was made
-        return int(arguments.run(arguments))
-    except BrokenPipeError:
-        sys.stderr.close()
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads has enough; what is left in the buffer goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
@@ -72,5 +75,5 @@ class _PrintCompletion(argparse.Action):
                 action.complete = kinds[action.metavar]
             if action.suggest is not None:
                 action.choices = tuple(action.suggest())
-        print(shtab.complete(parser, shell=shell))
+        print(shtab.complete(parser, shell=shell), flush=True)
         parser.exit()

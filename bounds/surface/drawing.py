@@ -105,11 +105,11 @@ def draw_masks(frame: pd.DataFrame, ax: Axes) -> Axes:
     if frame["panel"].iloc[0] == SHARE_KEPT:
         ax.plot([0, 1], [0, 1], color=muted(), linewidth=0.8, zorder=0, label="all alike")
     for value in frame[frame["series"] == "no mask"]["value"]:
-        ax.axhline(value, color=ink(), linewidth=0.8, linestyle=":", label="no mask (the most that any mask can say)")
+        ax.axhline(value, color=ink(), linewidth=0.8, linestyle=":", label="no mask, E[R (P − 1)]: no mask exceeds it")
         low, high = min(low, value), max(high, value + 0.05 * (high - low))
     ax.set_ylim(low, high)
     ax.set(xlim=(0.0, 1.02), xlabel="share of all responses that is kept")
-    ax.legend(loc="upper left" if frame["panel"].iloc[0] == SHARE_KEPT else "lower right")
+    legend_below(ax, 0.4)
     return ax
 
 

@@ -100,7 +100,7 @@ FIGURES: dict[str, FigureEntry] = {
         "What masks keep, and what is left of the guarantee",
         figure_data.mask_tradeoff_data,
         (drawing.draw_masks,) * 2,
-        4.8,
+        5.4,
     ),
 }
 

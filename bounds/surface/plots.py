@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
     """Every finite bound of a table as a bar on a logarithmic scale, with the line of vacuity."""
-    if not isinstance(table, BoundTable):
-        raise TypeError(f"table must be a BoundTable (of a certificate: its .table), got {type(table).__name__}")
+    _check("table", table, BoundTable, " (of a certificate: its .table)")
     ax = _axes(ax)
     bounds = [b for b in table.sorted()[::-1] if math.isfinite(b.value)]
     ax.barh([b.name for b in bounds], [b.value for b in bounds], color=[FAMILY_COLOURS[b.family] for b in bounds])
@@ -44,21 +43,25 @@ def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
 
 def plot_ladder(certificate: Certificate, ax: Axes | None = None) -> Axes:
     """Bounds from a log, largest first, down to the worst error that the responses show; open marks are optimistic."""
+    _check("certificate", certificate, Certificate, " (from bounds.certify)")
     return draw_ladder(ladder_frame(certificate), _axes(ax))
 
 
 def plot_by_position(found: ByPosition, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """Mean divergence of a token by its position, one panel for each kind, with intervals."""
+    _check("found", found, ByPosition, " (from bounds.by_position)")
     return _panels(position_frame(found), draw_positions, axes)
 
 
 def plot_over_time(run: RunOverTime, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """A run step by step, one panel for each estimate; the limit of kl_seq, and where it was lost."""
+    _check("run", run, RunOverTime, " (from bounds.over_time)")
     return _panels(over_time_frame(run), draw_over_time, axes)
 
 
 def plot_masks(study: MaskStudy, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """What masks keep of rewarded and other responses, and what is left of the guarantee, against acceptance."""
+    _check("study", study, MaskStudy, " (from bounds.mask_study)")
     return _panels(mask_frame(study), draw_masks, axes)
 
 
@@ -73,14 +76,15 @@ def ladder_frame(certificate: Certificate) -> pd.DataFrame:
     ]
     # with a support gap the logged responses miss what theta does elsewhere; the other form sees it
     gap = not certificate.table.profile["absolutely_continuous"]
-    seen = certificate.estimates["worst_case_error_with_gap" if gap else "worst_case_error"]
+    worst = certificate.estimates["worst_case_error_with_gap" if gap else "worst_case_error"]
     limit = certificate.estimates["worst_case_error_measured"]
-    for name, value, high in (
-        ("estimate", seen and seen.value, seen and seen.high),
-        ("certified limit", limit and limit.high, math.nan),
-    ):
-        row = {"name": f"worst |Error|: {name}", "family": "measured", "value": value, "high": high}
-        rows += [] if value is None else [{**row, "optimistic": False}]
+    seen = [("estimate", worst.value, worst.high)] if worst else []
+    if limit and limit.high < certificate.table.reward_spread:  # else it says nothing
+        seen.append(("upper limit for every sample size", limit.high, math.nan))
+    rows += [
+        {"name": f"worst |Error|: {name}", "family": "measured", "value": value, "high": high, "optimistic": False}
+        for name, value, high in seen
+    ]
     frame = pd.DataFrame(rows).assign(vacuous_from=certificate.table.reward_spread)
     return frame.sort_values("value", ascending=False, kind="stable", ignore_index=True)
 
@@ -138,6 +142,11 @@ def _long(panels: Mapping[str, Sequence[Interval | None]], x: Sequence[object]) 
             for place, i in zip(x, intervals, strict=True)
         ]
     )
+
+
+def _check(name: str, value: object, kind: type, hint: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}{hint}, got {type(value).__name__}")
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -15,6 +15,7 @@ from bounds._show import Cells, Row
 from bounds.results import HYPOTHESES, ByPosition, Certificate, Comparison, MaskStudy, RunOverTime
 from bounds.surface import plots
 from bounds.surface.style import COLUMN, look, svg
+from bounds.theory.masking import PAPER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,6 +168,7 @@ def _masks(study: MaskStudy) -> Section:
     def draw(axes: Sequence[Axes]) -> None:
         plots.plot_masks(study, axes)
 
+    asked = "" if study.terms.mask not in PAPER.values() else " (the paper's)"
     title = f"What masks keep, and what is left of the guarantee. {study.sentence()}"
     captions = ("Masks: what is kept, and the gain", "Terms of this mask", "By length")
     cells = study.tables()
@@ -174,7 +176,10 @@ def _masks(study: MaskStudy) -> Section:
     return Section(
         "masks",
         "What masks would do",
-        (f"Looked at: {study.terms.mask}. {study.sentence()}", "A mask changes no bound: it changes neither policy."),
+        (
+            f"Looked at: {study.terms.mask}{asked}. {study.sentence()}",
+            "A mask changes no bound: it changes neither policy.",
+        ),
         picture=_picture("masks", draw, title, 2.4 * panels, panels=panels) if panels else "",
         points=tuple(n for n in study.notes() if not n.startswith("Warning")),
         tables=tuple(zip(chosen, cells, strict=True)),

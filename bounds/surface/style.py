@@ -20,8 +20,8 @@ PUBLISHED, SHARP = "#0072B2", "#D55E00"
 CYCLE = (PUBLISHED, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "ink")
 DASHES = ("-", "--", "-.", ":")
 
-_PAGE_INK = "#010203"  # stands for the colour of the text around, until the SVG is written
-_LOOKS = {"light": ("#1a1a1a", "#ffffff"), "dark": ("#e6e6e6", "#121212"), "page": (_PAGE_INK, "none")}
+_PAGE_INK, _PAGE_PAPER = "#010203", "#040506"  # stand for the page's own colours, until the SVG is written
+_LOOKS = {"light": ("#1a1a1a", "#ffffff"), "dark": ("#e6e6e6", "#121212"), "page": (_PAGE_INK, _PAGE_PAPER)}
 _MUTED = {"light": "#bbbbbb", "dark": "#555555", "page": "#888888"}
 _INKS = "text.color axes.labelcolor axes.edgecolor axes.titlecolor xtick.color ytick.color"
 _PAPERS = "figure.facecolor axes.facecolor savefig.facecolor"
@@ -45,7 +45,7 @@ _SIZES = {
 
 @contextmanager
 def look(name: str) -> Iterator[None]:
-    """Draw and save inside: "light", "dark" or "page" (transparent, in the colour of the text around)."""
+    """Draw and save inside: "light", "dark" or "page" (transparent, in the colours of the page around)."""
     import matplotlib
 
     ink, paper = _LOOKS[name]
@@ -95,7 +95,7 @@ def svg(figure: Figure, title: str, prefix: str = "") -> str:
     with look("page"), matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     text = buffer.getvalue()
-    text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor")
+    text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor").replace(_PAGE_PAPER, "var(--paper, white)")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}", text)
     size = r' (width|height)="[^"]*"'

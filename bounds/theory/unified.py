@@ -74,12 +74,15 @@ def unified(
     """
     if profile is None:
         profile = _profile(known)
+    elif not isinstance(profile, Profile):
+        raise TypeError(
+            f"profile must be a Profile, got {profile!r:.60} (fields are given by name: T=4096, delta=1e-4)"
+        )
     elif known:
         raise TypeError("give a Profile or its fields by name, not both")
     if all(getattr(profile, name) is None for name in DIVERGENCES):
         raise ValueError(
-            "a bound needs at least one divergence (delta, epsilon, kl_seq, tv_sum, ...), "
-            f"got only {', '.join(profile.known())}"
+            f"a bound needs at least one divergence (delta, epsilon, kl_seq, tv_sum, ...), got only T={profile.T}"
         )
     results = [r.evaluate(profile, standing) for r in RULES]
     return BoundTable(

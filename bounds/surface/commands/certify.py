@@ -108,7 +108,10 @@ def _refuse_mixtures(arguments: argparse.Namespace, conditions: bool) -> None:
         raise ValueError("--by-step and --objectives exclude each other")
     for name in ("by_step", "objectives"):
         if getattr(arguments, name) and (conditions or arguments.noise_floor or arguments.html):
-            raise ValueError(f"{flag(name)} does not go with --require, --assume, --noise-floor and --html")
+            raise ValueError(
+                f"{flag(name)} does not go with --require, --assume, --noise-floor and --html "
+                "(a page shows the steps of a log by itself)"
+            )
     if not arguments.by_step and (arguments.time_uniform or arguments.figure or arguments.limit is not None):
         raise ValueError("--limit, --time-uniform and --figure go with --by-step")
 
@@ -122,7 +125,7 @@ def _by_step(arguments: argparse.Namespace, m: Moments, mask: Mask | None) -> in
         m,
         confidence=arguments.confidence,
         mask=mask,
-        limit=1.0 if arguments.limit is None else arguments.limit,
+        **({} if arguments.limit is None else {"limit": arguments.limit}),
         time_uniform=arguments.time_uniform,
     )
     if arguments.figure is not None:
@@ -150,6 +153,7 @@ def _write_page(arguments: argparse.Namespace, log: Stream, m: Moments, mask: Ma
         )
     with whole_file(arguments.html, force=arguments.force) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+    print(f"wrote {arguments.html}", file=sys.stderr)
 
 
 def _draw(run: RunOverTime, path: str, *, force: bool) -> None:

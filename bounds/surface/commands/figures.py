@@ -9,6 +9,13 @@ from typing import Any
 from bounds.surface.commands.options import command
 from bounds.surface.commands.progress import counting_progress
 
+#: Said here again, so that no command imports the figures to print its help.
+_NAMES = """
+Figures: comparison, scaling, regimes, adaptive_routes, tightness, length_bias,
+certificate, run_over_time, mask_tradeoff.
+Tables: table_bounds, table_bounds_by_size, table_length_bias.
+"""
+
 
 def names() -> Iterable[str]:
     """Figures and tables that there are."""
@@ -27,6 +34,7 @@ def add(commands: Any) -> None:
         "draw figures and the tables of the paper",
         "trm-bounds figures comparison scaling --out figures",
         operands="[NAME ...]",
+        more=_NAMES,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", suggest=names, help="which figures; without a name: all")
     parser.add_argument("--out", default="figures", metavar="DIR", help="default: figures")

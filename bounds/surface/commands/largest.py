@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from bounds._checks import unknown
 from bounds._show import round_toward_zero
 from bounds.surface.commands.fields import add_fields, fields_from
 from bounds.surface.commands.options import add_json, command, number, whole
@@ -40,9 +41,11 @@ def add(commands: Any) -> None:
 
 
 def _largest(arguments: argparse.Namespace) -> int:
-    from bounds.theory.invert import largest, table_at
+    from bounds.theory.invert import INVERTIBLE, largest, table_at
 
     quantity, known = arguments.quantity.replace("-", "_"), fields_from(arguments)
+    if quantity not in INVERTIBLE:
+        raise ValueError(unknown("quantity", quantity, INVERTIBLE))
     if quantity != "T" and arguments.T is None:
         raise ValueError("largest needs --T, the horizon (one or more)")
     answers: list[dict[str, Any]] = []

@@ -43,5 +43,7 @@ def unmet(result: Certificate, name: str, sign: str, limit: float) -> str:
         return ""
     end = "" if name.startswith("b_star") else "its upper limit " if sign == "<=" else "its lower limit "
     nothing = result.reasons.get(name, "nothing that is more than optimistic")
+    if result.shows_nothing:
+        nothing = "both policies' log-probs bitwise identical, as copies are (the same for certain: --assume delta=0)"
     what = nothing if found is None else f"{end}{found:.6g}"
     return f"{name}{sign}{limit:g}, found {what}"
