@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._show import shown
+from bounds._show import near, shown
 from bounds.surface.style import DASHES, PUBLISHED, SHARP, colour, ink, muted, paper
 from bounds.theory.unified import RULES
 
@@ -77,7 +77,9 @@ def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
         ax.plot(place, row, "o", color=shade, markersize=4, markerfacecolor="none" if optimistic else shade)
         if math.isfinite(high):
             ax.plot([place, high], [row, row], color=shade, linewidth=2.5, alpha=0.4)
-        number_beside(ax, high if math.isfinite(high) else place, row, value, digits=3)
+            number_beside(ax, high, row, near(value))
+        else:
+            number_beside(ax, place, row, shown(value))
     ax.set_yticks(range(len(part)), part["name"])
     finish_bars(ax, frame["vacuous_from"].iloc[0])
     ax.set_xlim(left=floor)
@@ -223,9 +225,9 @@ def draw_weights(frame: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
-def number_beside(ax: Axes, place: float, row: float, value: float | None = None, *, digits: int = 7) -> None:
-    """A number to the right of its bar."""
-    text = shown(place if value is None else value, digits)
+def number_beside(ax: Axes, place: float, row: float, text: str = "") -> None:
+    """A number to the right of its bar: ``text``, or the place itself."""
+    text = text or shown(place, 7)
     free = {"boxstyle": "square,pad=0.05", "facecolor": paper(), "edgecolor": "none"}  # of the line of vacuity
     ax.annotate(text, (place, row), (3, 0), textcoords="offset points", va="center", fontsize="small", bbox=free)
 
