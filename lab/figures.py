@@ -74,6 +74,7 @@ def plot_bands(frame: pd.DataFrame, axes: list[Axes], ylabel: str) -> None:
                 ax.scatter(part["step"] + 0.25 * k, part["score"], s=8, color=shade, zorder=3, clip_on=False)
         ax.set_title(title)
         ax.set(xlabel="optimiser step", ylabel=ylabel)
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.legend(ncols=2, loc="upper left")
     axes[0].set_ylim(0.0, 1.2 * axes[0].get_ylim()[1])  # room for the legend
 
@@ -109,7 +110,7 @@ def plot_bounds(frame: pd.DataFrame, ax: Axes) -> None:
         for k, rule in enumerate(r for r in RULES if r.family == family):
             label = None if k else f"each rule, {FAMILY_TITLES[family]}"
             values = frame[f"bound {rule.name}"]
-            ax.plot(frame["step"], values.where(values > 0), color=shade, linewidth=0.5, alpha=0.35, label=label)
+            ax.plot(frame["step"], values.where(values > 0), color=shade, linewidth=0.4, alpha=0.7, label=label)
     for column, (label, shade, dash, width) in _LINES.items():
         values = frame[column].abs()
         line = {"color": _shade(shade), "linestyle": dash, "linewidth": width}

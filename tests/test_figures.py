@@ -10,6 +10,7 @@ import pytest
 from matplotlib import image, pyplot
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+from PIL import Image
 
 import bounds
 from bounds.surface import drawing, plots, style
@@ -27,6 +28,14 @@ def _closed():
     pyplot.close("all")
 
 
+def said(path):
+    """What a picture says is written in it."""
+    with Image.open(path) as picture:
+        words = picture.info["Description"]
+    assert len(words) > 50
+    return words
+
+
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_the_figures_in_the_repository_are_the_ones_that_the_code_draws(name, tmp_path):
     entry = FIGURES[name]
@@ -41,6 +50,7 @@ def test_the_figures_in_the_repository_are_the_ones_that_the_code_draws(name, tm
             assert pixels.std() > 0.05  # something is drawn
             assert (pixels[0, 0].mean() < 0.2) == (".dark" in path.name)  # on an opaque ground of its own
             assert pixels.shape[1] == pytest.approx(300 * style.COLUMN, abs=2)
+            assert said(stored) == said(path), "what is written in the stored picture is out of date"
 
 
 @pytest.mark.parametrize("name", list(FIGURES))

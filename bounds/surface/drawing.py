@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FAMILY_COLOURS = {"published": PUBLISHED, "sharp": SHARP, "measured": "#009E73"}
 _LABEL = 4.0  # numbers and label of an axis are about so many lines high
-SHARE_KEPT = "Share that is kept, by reward"
+SHARE_KEPT = "Share of the reward R and of the rest that is kept"
 FAMILY_TITLES = {"published": "published", "sharp": "this project", "measured": "worst |Error|, from the log"}
 
 
@@ -40,6 +40,14 @@ def draw_bands(frame: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
+def draw_bars(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """As :func:`draw_bands`, but with bars from ``low`` to ``high``, side by side where bands would hide each other."""
+    draw_bands(frame.drop(columns=["low", "high"]), ax)
+    for k, (_, part) in enumerate(frame.groupby("series", sort=False)):
+        ax.vlines(part["x"] + 0.006 * k, part["low"], part["high"], color=colour(k), linewidth=0.7)
+    return ax
+
+
 def draw_positions(frame: pd.DataFrame, ax: Axes) -> Axes:
     """One divergence by position."""
     draw_bands(frame, ax).set_xlabel("position in the response (policy tokens)")
@@ -58,7 +66,7 @@ def draw_over_time(frame: pd.DataFrame, ax: Axes) -> Axes:
     if isinstance(lost, str):
         ax.axvline(steps.index(lost), color=SHARP, linestyle=":", linewidth=0.8)
     if math.isfinite(limit) and isinstance(lost, str):
-        ax.set_title(f"limit {limit:g}: not certifiable at step {lost}", color=SHARP, loc="right")
+        ax.set_title(f"above {limit:g} cannot be excluded at step {lost}", loc="right")
     stride = max(len(steps) // 10, 1)
     ax.set_xticks(range(0, len(steps), stride), steps[::stride])
     ax.set_xlabel("step")
@@ -73,7 +81,7 @@ def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
     for row, (family, optimistic) in enumerate(zip(part["family"].tolist(), part["optimistic"].tolist(), strict=True)):
         shade, value = FAMILY_COLOURS[family], float(values[row])
         place, high = max(value, floor), max(float(highs[row]), floor)  # NaN: there is no upper limit
-        ax.plot([floor, place], [row, row], color=shade, linewidth=0.8, alpha=0.5)
+        ax.plot([floor, place], [row, row], color=shade, linewidth=0.6)
         ax.plot(place, row, "o", color=shade, markersize=4, markerfacecolor="none" if optimistic else shade)
         if math.isfinite(high):
             ax.plot([place, high], [row, row], color=shade, linewidth=2.5, alpha=0.4)
@@ -82,7 +90,7 @@ def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
             number_beside(ax, place, row, shown(value))
     ax.set_yticks(range(len(part)), part["name"])
     finish_bars(ax, frame["vacuous_from"].iloc[0])
-    ax.set_xlim(left=floor)
+    ax.set(xlim=(floor, ax.get_xlim()[1]), xlabel=f"|Error|  (vacuous from {frame['vacuous_from'].iloc[0]:g} on)")
     from matplotlib.lines import Line2D
 
     families = [f for f in FAMILY_COLOURS if f in set(part["family"])]
@@ -90,10 +98,9 @@ def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
         Line2D([], [], marker="o", linestyle="", color=FAMILY_COLOURS[f], markersize=4, label=FAMILY_TITLES[f])
         for f in families
     ]
-    if part["optimistic"].any():
-        text = "optimistic: at the largest divergence seen"
+    for text, fill in (("filled: at estimates", ink()), ("open: at the largest divergence seen", "none")):
         marks.append(
-            Line2D([], [], marker="o", linestyle="", color=ink(), markerfacecolor="none", markersize=4, label=text)
+            Line2D([], [], marker="o", linestyle="", color=ink(), markerfacecolor=fill, markersize=4, label=text)
         )
     legend_below(ax, 0.25, handles=marks, columnspacing=1.0)
     return ax
@@ -102,7 +109,10 @@ def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
 def draw_masks(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Lines against acceptance by ``series``; a line where every kind of response is kept alike."""
     of_masks = frame[frame["series"] != "no mask"]
-    draw_bands(of_masks, ax)
+    if frame["panel"].iloc[0] == SHARE_KEPT:
+        draw_bars(of_masks, ax)
+    else:
+        draw_bands(of_masks, ax)
     low, high = ax.get_ylim()
     if frame["panel"].iloc[0] == SHARE_KEPT:
         ax.plot([0, 1], [0, 1], color=muted(), linewidth=0.8, zorder=0, label="all alike")
@@ -124,14 +134,15 @@ def draw_comparison(frame: pd.DataFrame, ax: Axes) -> Axes:
         part = frame[frame["inputs"] == kind].set_index("rule").loc[rules]
         rows = [row + 0.2 - k * height for row in range(len(rules))]
         colours = [FAMILY_COLOURS[f] for f in part["family"]]
-        ax.barh(rows, part["value"], height=height, color=colours, alpha=(0.5, 1.0)[k % 2])
+        for row, value, shade in zip(rows, part["value"], colours, strict=True):
+            ax.barh(row, value, height=height, facecolor=(shade, (0.3, 1.0)[k % 2]), edgecolor=shade, linewidth=0.5)
         for row, value in zip(rows, part["value"], strict=True):
             number_beside(ax, value, row)
     ax.set_yticks(range(len(rules)), rules)
     ax.set_ylim(-0.6, len(rules) - 0.4)
     finish_bars(ax, 1.0)
     looks = [(f"{FAMILY_TITLES[f]}, {kind}", FAMILY_COLOURS[f], alpha)
-             for f in ("published", "sharp") for kind, alpha in zip(kinds, (0.5, 1.0), strict=True)]  # fmt: skip
+             for f in ("published", "sharp") for kind, alpha in zip(kinds, (0.3, 1.0), strict=True)]  # fmt: skip
     family_legend(ax, looks)
     return ax
 
@@ -191,12 +202,15 @@ def draw_tightness(frame: pd.DataFrame, ax: Axes) -> Axes:
     """A table of ``ratio`` (attained / bound) by ``rule`` and ``T``, darker where a bound is nearly attained."""
     table = frame.pivot(index="rule", columns="T", values="ratio").loc[list(dict.fromkeys(frame["rule"]))]
     ratios = table.to_numpy(np.float64)
-    ax.imshow(ratios, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    from matplotlib.colors import LinearSegmentedColormap
+
+    shades = LinearSegmentedColormap.from_list("attained", [paper(), PUBLISHED])
+    ax.imshow(ratios, cmap=shades, vmin=0.0, vmax=1.0, aspect="auto")
     for row in range(table.shape[0]):
         for column in range(table.shape[1]):
             value = float(ratios[row, column])
             text = "1.00" if value > 0.9995 else f"{value:.3f}" if value >= 0.0005 else f"{value:.0g}"
-            shade = "white" if value > 0.6 else "#1a1a1a"
+            shade = "white" if value > 0.6 else ink()
             ax.text(column, row, text, ha="center", va="center", fontsize="small", color=shade)
     ax.set_yticks(range(len(table)), table.index)
     ax.set_xticks(range(table.shape[1]), [f"{T:,}" for T in table.columns])
@@ -244,7 +258,7 @@ def family_legend(ax: Axes, looks: Iterable[tuple[str, str, float]], *, inside: 
     """Patches of a colour and an opacity; below the axes, unless bars leave a corner free."""
     from matplotlib.patches import Patch
 
-    patches = [Patch(color=shade, alpha=alpha, label=label) for label, shade, alpha in looks]
+    patches = [Patch(facecolor=(shade, a), edgecolor=shade, linewidth=0.5, label=label) for label, shade, a in looks]
     if inside:
         ax.legend(handles=patches, loc="upper right")
     else:

@@ -122,7 +122,7 @@ def length_bias_data() -> pd.DataFrame:
     """What a maximum keeps by length, and LN-TRM's weights: columns panel, series, x, value, marked.
 
     Acceptance is (1-p)^T, were violations independent; the lengths of the paper's table are marked. The weights are
-    min(1, (T-t) epsilon, sqrt((T-t) delta/2)) at T = 4096, epsilon = 5e-3, delta = 1e-4 (2512.23075v2).
+    min(1, (T-t) epsilon, sqrt((T-t) delta/2)) at T = 4096, epsilon = 5e-4, delta = 1e-4 (2512.23075v2).
     """
     import pandas as pd
 
@@ -133,9 +133,9 @@ def length_bias_data() -> pd.DataFrame:
             frames.append(pd.DataFrame({"panel": "TRM-Max", "series": f"(1−p)^T, p = {p:g}", **kept}))
     t = np.unique(np.concatenate([np.linspace(1, 4096, 100).round(), np.arange(3697, 4097, 10)])).astype(int)
     for series, known in (
-        ("(T−t) ε", {"epsilon": 5e-3}),
+        ("(T−t) ε", {"epsilon": 5e-4}),
         ("sqrt((T−t) δ/2)", {"delta": 1e-4}),
-        ("min of both", {"epsilon": 5e-3, "delta": 1e-4}),
+        ("min of both", {"epsilon": 5e-4, "delta": 1e-4}),
     ):
         weights = remaining_weights(4096, **known)[t - 1]
         frames.append(pd.DataFrame({"panel": "LN-TRM", "series": series, "x": t, "value": weights, "marked": False}))

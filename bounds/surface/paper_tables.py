@@ -95,7 +95,7 @@ def write_table(name: str, folder: Path) -> list[Path]:
     titles = [str(column) for column in data.columns]
     rows = [[str(first), *map(entry.text, others)] for first, *others in data.itertuples(index=False)]
     paths = [folder / f"{name}{suffix}" for suffix in (".csv", ".tex", ".md")]
-    data.to_csv(paths[0], index=False, float_format="%.12g")
+    data.to_csv(paths[0], index=False)
     paths[1].write_text(f"% {entry.title}\n{latex_table(titles, rows)}\n", encoding="utf-8")
     paths[2].write_text(f"{entry.title}\n\n{markdown_table(titles, rows)}\n", encoding="utf-8")
     return paths

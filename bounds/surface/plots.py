@@ -110,7 +110,7 @@ def over_time_frame(run: RunOverTime) -> pd.DataFrame:
 
 def mask_frame(study: MaskStudy) -> pd.DataFrame:
     """Masks: columns panel, series, x (acceptance), mask, value, low, high."""
-    kept = {"acceptance_high_reward": ", reward 1", "acceptance_low_reward": ", reward 0"}
+    kept = {"acceptance_high_reward": ", of R", "acceptance_low_reward": ", of 1 − R"}
     gain = "J(θ) − J(roll) is at least (an estimate)"
     panels = {SHARE_KEPT: kept, gain: {"lower": ""}}
     rows = []

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 #: One column of a paper, in inches.
 COLUMN = 3.45
 
-# Okabe and Ito's colours: distinct for every kind of colour vision, on white and on black; blue and vermillion for
-# the two families of bounds, the others in this order
+# Okabe and Ito's hues, which every kind of colour vision tells apart, where they are too light made darker: each has a
+# contrast of 3 to white and to black. Blue and vermillion are the two families of bounds, the others come in this order
 PUBLISHED, SHARP = "#0072B2", "#D55E00"
-CYCLE = (PUBLISHED, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "ink")
+CYCLE = (PUBLISHED, "#BD7A00", "#009E73", "#C06C9B", "#2E95CF", "ink")
 DASHES = ("-", "--", "-.", ":")
 
 _PAGE_INK, _PAGE_PAPER = "#010203", "#040506"  # stand for the page's own colours, until the SVG is written
 _LOOKS = {"light": ("#1a1a1a", "#ffffff"), "dark": ("#e6e6e6", "#121212"), "page": (_PAGE_INK, _PAGE_PAPER)}
-_MUTED = {"light": "#bbbbbb", "dark": "#555555", "page": "#888888"}
+_MUTED = {"light": "#999999", "dark": "#777777", "page": "#888888"}
 _INKS = "text.color axes.labelcolor axes.edgecolor axes.titlecolor xtick.color ytick.color"
 _PAPERS = "figure.facecolor axes.facecolor savefig.facecolor"
 _SIZES = {
