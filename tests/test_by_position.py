@@ -48,7 +48,7 @@ def test_means_and_intervals_against_a_plain_computation(longest, width):
     traces = log({"a": [longest, 2], "b": [longest - 1], "c": [5, 1, longest // 2 + 1], "d": [longest]})
     found = bounds.by_position(traces)
     assert [(b.first, b.last) for b in found.bins] == [
-        (k * width, (k + 1) * width - 1) for k in range(math.ceil(longest / width))
+        (k * width, min((k + 1) * width, longest) - 1) for k in range(math.ceil(longest / width))
     ]
     for k, b in enumerate(found.bins):
         for name, values in (("kl", k3(traces.log_ratio)), ("tv", np.maximum(-np.expm1(traces.log_ratio), 0.0))):
@@ -91,6 +91,7 @@ def test_frame_json_and_words_agree():
     assert list(frame.columns[:6]) == ["first", "last", "reached", "kl", "kl_low", "kl_high"]
     assert len(frame) == len(found.to_dict()["bins"]) == len(found.bins)
     top = frame.loc[frame["kl"].idxmax()]
+    assert "Counted from 0" in found.sentence()
     assert f"positions {top['first']:.0f} to {top['last']:.0f}" in found.sentence()
 
 

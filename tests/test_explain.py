@@ -210,7 +210,8 @@ def test_the_step_where_the_trust_region_was_lost_is_named():
     assert [s.name for s in run.steps] == ["9", "10", "11"]
     assert run.lost == "10"
     assert "kl_seq <= 0.5, so |Error| <= 0.5" in run.sentence()
-    assert "stopped being certifiable at step 10" in run.sentence()
+    assert "cannot be said at step 10, and could before" in run.sentence()
+    assert "asymptotic" in run.sentence()
     calm_run = bounds.over_time(bounds.TraceSet.from_records([{**r, "step": 1} for r in calm], horizon=64), limit=0.5)
     assert calm_run.lost is None
     json.loads(run.to_json())
@@ -249,7 +250,7 @@ def test_the_figure_of_a_run(traces):
         band = ax.collections[0].get_paths()[0].vertices[:, 1]
         assert band.min() == min(s.intervals()[name].low for s in run.steps)
         assert band.max() == max(s.intervals()[name].high for s in run.steps)
-    assert "not certifiable at step 0" in axes[0].get_title(loc="right")
+    assert "cannot be excluded at step 0" in axes[0].get_title(loc="right")
 
 
 def test_the_figure_is_written_whole_and_never_over_another(tmp_path, rows, capsys):

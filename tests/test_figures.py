@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -166,7 +167,7 @@ def test_a_run_is_drawn_with_its_limit_and_where_it_was_lost():
     assert frame["lost"].unique().tolist() == [run.lost] == ["4"]
     axes = bounds.plot_over_time(run)
     assert len(axes) == frame["panel"].nunique() == 6
-    assert "not certifiable at step 4" in axes[0].get_title(loc="right")
+    assert "cannot be excluded at step 4" in axes[0].get_title(loc="right")
     kl = frame[frame["panel"] == "kl_seq"]
     np.testing.assert_allclose(axes[0].get_lines()[0].get_ydata(), kl["value"])
     assert (kl["limit"] == run.limit).all()
@@ -251,3 +252,10 @@ def test_an_svg_takes_the_colour_of_the_page():
     assert "#010203" not in text
     assert ">steps after the position" in text  # text stays text
     assert "http" not in text.replace("http://www.w3.org/", "")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_notebooks_are_stored_without_outputs_and_say_what_they_are_for(path):
+    cells = json.loads(path.read_text())["cells"]
+    assert all(not c.get("outputs") and c.get("execution_count") is None for c in cells)
+    assert "fter this notebook you can" in "".join(cells[0]["source"])

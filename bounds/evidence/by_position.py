@@ -61,6 +61,7 @@ class _Sums:
     def __init__(self) -> None:
         self._width = 1
         self._prompts: dict[int, int] = {}  # number of each prompt, which is its row
+        self._longest = 0
         self._responses = np.zeros(0)
         self._sums: dict[str, FloatArray] = {}  # [rows, bins]; "tokens" counts them
         self._how: dict[str, str] = {}
@@ -71,7 +72,8 @@ class _Sums:
         self._how = {name: exact.get(name) or _SAMPLED[name] for name in _EXACT if name in exact or name in _SAMPLED}
         sampled = {"kl": k3, "tv": shortfall}
         by_token = {n: traces.exact[n] if n in exact else sampled[n](traces.log_ratio) for n in self._how}
-        while int(traces.lengths.max()) > self._width * _MOST:
+        self._longest = max(self._longest, int(traces.lengths.max()))
+        while self._longest > self._width * _MOST:
             self._double()
         rows = np.array([self._prompts.setdefault(prompt_number(p), len(self._prompts)) for p in traces.prompt_ids])
         self._make_room(len(self._prompts))
@@ -113,6 +115,6 @@ class _Sums:
                 for name in self._how
             }
             found |= {"tv": replace(found["tv"], high=min(found["tv"].high, 1.0))}
-            reached = float(tokens[:, k].mean() / self._width)
-            bins.append(PositionBin(k * self._width, (k + 1) * self._width - 1, reached, found))
+            first, last = k * self._width, min((k + 1) * self._width, self._longest) - 1
+            bins.append(PositionBin(first, last, float(tokens[:, k].mean() / (last + 1 - first)), found))
         return ByPosition(tuple(bins), self._how, confidence)

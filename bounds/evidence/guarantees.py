@@ -179,7 +179,9 @@ class _Data:
     def _joined(self, lower: Interval, upper: Interval, what: str) -> Interval:
         value = (lower.value + upper.value) / 2.0  # of (R - 1/2)(P - 1): its mean lies between, for any supports
         low, high = (-1.0, 1.0) if self.vacuous else (lower.low, upper.high)
-        value = min(max(value, low), high) if math.isfinite(value) else math.inf  # heavy tails take a mean beyond
+        if math.isfinite(value) and not low <= value <= high:  # heavy tails take a mean beyond what can be
+            what += f", whose mean {self.spread * value:.3g} lies beyond and is cut"
+        value = min(max(value, low), high) if math.isfinite(value) else math.inf
         if self.spread != 1.0:
             low, high = math.nextafter(self.spread * low, -math.inf), math.nextafter(self.spread * high, math.inf)
         standing = max(lower.standing, upper.standing, self.standing)

@@ -48,7 +48,8 @@ class ByPosition(Shown):
         """Where the divergence of a token is largest."""
         top = max(self.bins, key=lambda b: b.divergences["kl"].value)
         where = f"position {top.first}" if top.first == top.last else f"positions {top.first} to {top.last}"
-        return f"The KL of a token is largest at {where}: {top.divergences['kl'].texts()[0]} nats in the mean."
+        value = top.divergences["kl"].texts()[0]
+        return f"Counted from 0, the KL of a token is largest at {where}: {value} nats in the mean."
 
     def tables(self) -> list[Cells]:
         """One row for each bin."""

@@ -11,8 +11,8 @@ from bounds._show import Cells, Row, Shown, many, shown
 from bounds.results.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
 from bounds.results.explanation import Comparison
 from bounds.results.finding import Finding
-from bounds.results.guarantee import HYPOTHESES, Guarantees
-from bounds.results.standing import Assumption, Interval, assumption_dicts
+from bounds.results.guarantee import ENDS_ONLY, HYPOTHESES, Guarantees
+from bounds.results.standing import Assumption, Interval, Standing, assumption_dicts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,6 +138,13 @@ class Certificate(Shown):
         return self.guarantees.these_prompts
 
     @property
+    def doubted(self) -> bool:
+        """Whether something in the log speaks against the hypotheses of a gain or loss that would be guaranteed."""
+        i = self.guarantees.headline(self.prompts)
+        claimed = i is not None and (i.low > 0.0 or i.high < 0.0)
+        return claimed and any(f.name == "hypotheses" for f in self.diagnosis)
+
+    @property
     def shows_nothing(self) -> bool:
         """Whether both policies' log-probs are bitwise identical, as copies are, and no supremum was assumed."""
         said = {a.what for a in self.assumptions}
@@ -176,10 +183,11 @@ class Certificate(Shown):
         return None if interval is None or self.shows_nothing else (interval.high if upper else interval.low)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each estimate."""
+        """One row for each estimate, and for each interval of J(theta) - J(roll)."""
         import pandas as pd
 
-        rows = [{"name": n, **i.to_dict()} for n, i in self.estimates.items() if i is not None]
+        intervals = {**self.estimates, **self.guarantees.intervals()}
+        rows = [{"name": n, **i.to_dict()} for n, i in intervals.items() if i is not None]
         return pd.DataFrame(rows).drop(columns="vacuous", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,7 +218,10 @@ class Certificate(Shown):
     def sentence(self) -> str:
         """What is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
         kl_seq, spread = self.estimates["kl_seq"], self.table.reward_spread
-        return f"{self.guarantees.sentence(self.prompts, kl_seq, spread)} {self._error_sentence()}"
+        doubt = (
+            " But something in the log speaks against what this rests on (see what was seen)." if self.doubted else ""
+        )
+        return f"{self.guarantees.sentence(self.prompts, kl_seq, spread)}{doubt} {self._error_sentence()}"
 
     def _error_sentence(self) -> str:
         if self.shows_nothing:
@@ -273,12 +284,14 @@ class Certificate(Shown):
                 rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
         return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
 
-    def guarantee_cells(self) -> Cells:
-        """Intervals of J(theta) - J(roll)."""
+    def guarantee_cells(self, *, measured: bool | None = None) -> Cells:
+        """Intervals of J(theta) - J(roll): all, or those that hold for every sample size, or the estimated ones."""
         rows: list[Row] = []
         for name, i in self.guarantees.intervals().items():
-            value, low, high = i.texts()
-            rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
+            if measured is None or measured == (i.standing is not Standing.ESTIMATED):
+                value, low, high = i.texts()
+                value = "-" if name in ENDS_ONLY else value
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
         return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
 
     def bound_cells(self) -> Cells:

@@ -111,11 +111,14 @@ class Guarantees:
         masked = self.masked if self.masked is None or self.masked.low <= self.masked.high else None
         return replace(self, masked=masked, others={n: i for n, i in self.others.items() if i.low <= i.high})
 
+    def headline(self, prompts: int) -> Interval | None:
+        """The interval that the sentence is about: of prompts like these, or of the one that there is."""
+        return self.these_prompts if prompts == 1 and self.these_prompts is not None else self.new_prompts
+
     def sentence(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
         """What is guaranteed; otherwise how far it is from being guaranteed."""
-        i, whose = self.new_prompts, "for prompts like these"
-        if prompts == 1 and self.these_prompts is not None:
-            i, whose = self.these_prompts, "for this one prompt"
+        i = self.headline(prompts)
+        whose = "for prompts like these" if i is self.new_prompts else "for this one prompt"
         if i is None:
             return "Nothing is guaranteed of J(theta) - J(roll)."
         _, low, high = i.texts()
@@ -163,6 +166,8 @@ class Guarantees:
         }
 
 
+#: What is no estimate of J(theta) - J(roll), but of an end, or the middle between two.
+ENDS_ONLY = ("improvement_by_surrogate", "improvement_by_log_surrogate", "improvement_under_mask")
 _TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_prompts"}
 
 

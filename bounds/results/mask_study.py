@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,7 @@ class MaskStudy(Shown):
             return text + "."
         text += f"; with it, the gain J(theta) - J(roll) >= {_signed(self.terms.lower)}"
         if self.gain_without_mask is not None:
-            text += f", without any mask >= {_signed(self.gain_without_mask)}"
+            text += f", by E[R (P-1)] without any mask >= {_signed(self.gain_without_mask)}"
         return text + " (estimates)."
 
     def heading(self) -> str:
@@ -134,7 +135,7 @@ class MaskStudy(Shown):
         return [self._cells_by_mask(), *terms, self._length_cells()]
 
     def _cells_by_mask(self) -> Cells:
-        titles = ["mask", "kept", "gain is at least", "of R=1", "of R=0"]
+        titles = ["mask", "kept", "gain is at least", "of R", "of 1-R"]
         rows: list[Row] = []
         others = {t.mask: t for t in (*self.reference, *self.by_threshold)}
         for label, terms in (("this mask", self.terms), *((mask or "everything", t) for mask, t in others.items())):
@@ -212,11 +213,14 @@ def _percent(interval: Interval | None) -> str:
 
 
 def _tiny(share: float) -> str:
-    return f"{share:.1%}" if share >= 0.001 or share == 0.0 else f"{100.0 * share:.1g}%"
+    if share >= 0.001 or share == 0.0:
+        return f"{share:.1%}"
+    return f"{100.0 * share:.1g}%" if share >= 1e-5 else "less than 0.001%"
 
 
 def _share(interval: Interval) -> str:
-    return f"{interval.value:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
+    low, high = math.floor(1000 * interval.low) / 1000, math.ceil(1000 * interval.high) / 1000
+    return f"{interval.value:.1%} [{low:.1%}, {high:.1%}]"
 
 
 def _bias_line(bias: LengthBias) -> str:
@@ -247,5 +251,5 @@ def _chosen_line(c: ChosenMask) -> str:
     return (
         f"Best of {c.candidates} masks on {c.prompts_choosing} prompts: {c.mask or 'no mask'} "
         f"({c.value_choosing:.3g} there); on the other {c.prompts_judging} prompts J(theta) - J(roll) >= "
-        f"{_signed(c.lower)}, without a mask >= {_signed(c.lower_without)}."
+        f"{_signed(c.lower)}, where all is kept >= {_signed(c.lower_without)}."
     )

@@ -64,11 +64,11 @@ class RunOverTime(Shown):
 
     def sentence(self) -> str:
         """Where the trust region was lost, if it was."""
-        error = f"|Error| <= {shown(self.limit * self.reward_spread)}"
-        at = f"kl_seq <= {self.limit:.3g}, so {error}, by upper {100 * self.confidence:.6g}% limits,"
+        region = f"kl_seq <= {self.limit:g}, so |Error| <= {shown(self.limit * self.reward_spread)}"
+        limits = f"upper {100 * self.confidence:.6g}% limits (asymptotic)"
         if self.lost is None:
-            return f"{at} holds at {many(len(self.steps), 'step')}, all there are."
-        return f"{at} stopped being certifiable at step {self.lost}."
+            return f"By {limits}, {region}, at {many(len(self.steps), 'step')}, all there are."
+        return f"By {limits}, {region}, cannot be said at step {self.lost}, and could before."
 
     def tables(self) -> list[Cells]:
         """Divergences, then what the steps bring; one row for each step."""

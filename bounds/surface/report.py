@@ -69,7 +69,7 @@ def page(
         _estimates(certificate),
         _seen(certificate),
         *([] if by_position is None else [_positions(by_position)]),
-        *([] if masks is None else [_masks(masks)]),
+        *([] if masks is None else [_masks(masks, certificate.warnings)]),
         *([] if run is None else [_over_time(run)]),
         *([] if certificate.noise_floor is None else [_noise_floor(certificate.noise_floor)]),
         _made(certificate, command),
@@ -85,24 +85,25 @@ def page(
 
 def _verdict(certificate: Certificate) -> str:
     """What the colour of the sentence says, too: gain, loss or open."""
-    i = certificate.improvement
-    return "open" if i is None else "gain" if i.low > 0.0 else "loss" if i.high < 0.0 else "open"
+    i = certificate.guarantees.headline(certificate.prompts)
+    if i is None or certificate.doubted or certificate.shows_nothing:
+        return "open"
+    return "gain" if i.low > 0.0 else "loss" if i.high < 0.0 else "open"
 
 
 def _guaranteed(c: Certificate) -> Section:
-    tables = () if c.improvement is None else (("Intervals of J(theta) - J(roll)", c.guarantee_cells()),)
-    claim = () if c.guarantees.claim is None else (f"{c.guarantees.claim}.",)
+    kinds = (
+        (True, "J(theta) - J(roll), at this confidence for every sample size"),
+        (False, "J(theta) - J(roll), estimated: asymptotic, no guarantee"),
+    )
+    found = ((caption, c.guarantee_cells(measured=measured)) for measured, caption in kinds)
     low, high = c.table.profile["reward_range"]
     return Section(
         "guaranteed",
         "What is guaranteed",
-        (
-            *claim,
-            "Measured intervals hold at their confidence for every sample size; estimated ones are asymptotic, and no "
-            "certificates. All of them rest on this, none of which can be read off the log:",
-        ),
+        ("It rests on this, none of which can be read off the log:",),
         points=(*HYPOTHESES, f"rewards lie in their declared range, {low:g} to {high:g}"),
-        tables=tables,
+        tables=tuple((caption, cells) for caption, cells in found if cells[1]),
     )
 
 
@@ -113,14 +114,17 @@ def _ladder(c: Certificate) -> Section:
     rungs = len(plots.ladder_frame(c))
     best = "no bound applies" if c.best is None else f"the smallest bound is {c.best.name}"
     title = f"Bounds on the error of the surrogate, largest first; {best}. The table behind has every number."
+    claim = () if c.guarantees.claim is None else (f"{c.guarantees.claim}. That is no guarantee.",)
     return Section(
         "bounds",
         "How wrong the surrogate can be",
         (
-            "Each number bounds |J(theta) - J(roll) - L'|. Bounds at estimates are estimates. Open marks need a "
-            "largest divergence, which no sample shows: they stand at the largest one seen, and guarantee nothing.",
+            "From above, bounds on |J(theta) - J(roll) - L'|, at estimates and so estimates themselves; then the worst "
+            "error of any reward that these responses show. Open marks need a largest divergence, which no sample shows: "
+            "they stand at the largest one seen, and guarantee nothing.",
+            *claim,
         ),
-        picture=_picture("bounds", draw, title, 0.9 + 0.19 * rungs),
+        picture=_picture("bounds", draw, title, 1.0 + 0.19 * rungs),
         tables=(("Every bound, smallest first", c.bound_cells()),),
     )
 
@@ -141,7 +145,6 @@ def _seen(c: Certificate) -> Section:
     return Section(
         "log",
         "What was seen in the log",
-        ("Nothing was repaired.",),
         points=(*(f.text for f in c.diagnosis), *extra),
         tables=tables,
     )
@@ -162,12 +165,13 @@ def _positions(found: ByPosition) -> Section:
     )
 
 
-def _masks(study: MaskStudy) -> Section:
+def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
     panels = plots.mask_frame(study)["panel"].nunique()
 
     def draw(axes: Sequence[Axes]) -> None:
         plots.plot_masks(study, axes)
 
+    news = (w for w in study.warnings if w not in said)
     asked = "" if study.terms.mask not in PAPER.values() else " (the paper's)"
     title = f"What masks keep, and what is left of the guarantee. {study.sentence()}"
     captions = ("Masks: what is kept, and the gain", "Terms of this mask", "By length")
@@ -181,7 +185,7 @@ def _masks(study: MaskStudy) -> Section:
             "A mask changes no bound: it changes neither policy.",
         ),
         picture=_picture("masks", draw, title, 2.4 * panels, panels=panels) if panels else "",
-        points=tuple(n for n in study.notes() if not n.startswith("Warning")),
+        points=(*(n for n in study.notes() if not n.startswith("Warning")), *news),
         tables=tuple(zip(chosen, cells, strict=True)),
     )
 

@@ -79,7 +79,7 @@ def test_it_renders_with_contrast(page):
 def test_text_can_be_found(page):
     for text in ("J(theta) - J(roll) is between", "trajectory_kl", "mean_kl_token", "position in the response"):
         assert page.evaluate("text => window.find(text)", text), text
-    assert page.get_by_text("not certifiable at step").first.is_visible()  # inside a picture
+    assert page.get_by_text("cannot be excluded at step").first.is_visible()  # inside a picture
 
 
 def column(table, k):
