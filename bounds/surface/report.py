@@ -120,8 +120,8 @@ def _ladder(c: Certificate) -> Section:
         "How wrong the surrogate can be",
         (
             "From above, bounds on |J(theta) - J(roll) - L'|, at estimates and so estimates themselves; then the worst "
-            "error of any reward that these responses show. Open marks need a largest divergence, which no sample shows: "
-            "they stand at the largest one seen, and guarantee nothing.",
+            "error of any reward that these responses show. Open marks need a largest divergence, which no sample "
+            "shows: they stand at the largest one seen, and guarantee nothing.",
             *claim,
         ),
         picture=_picture("bounds", draw, title, 1.0 + 0.19 * rungs),

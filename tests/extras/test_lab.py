@@ -433,3 +433,12 @@ def test_a_committed_run_is_what_the_code_does():
         seen = trainer.advance()
         assert seen["kl_seq"] == pytest.approx(row["kl_seq"], rel=0.5)
         assert seen["log_ppl_abs_diff"] == pytest.approx(row["log_ppl_abs_diff"], rel=0.5)
+
+
+def test_the_experiment_s_figures_are_those_of_the_committed_results(tmp_path):
+    rows = pd.read_parquet(LAB / "results" / "metrics.parquet")
+    for path in figures.write_experiment(rows, tmp_path):
+        kept = LAB.parent / "figures" / path.name
+        assert kept.exists()
+        if path.suffix == ".csv":
+            pd.testing.assert_frame_equal(pd.read_csv(kept), pd.read_csv(path), rtol=1e-9)
