@@ -27,7 +27,7 @@ def draw_bands(frame: pd.DataFrame, ax: Axes) -> Axes:
     groups = frame.groupby("series", sort=False) if "series" in frame else [("", frame)]
     finite = frame[["value", "low", "high"]].to_numpy() if "low" in frame else frame[["value"]].to_numpy()
     finite = finite[np.isfinite(finite)]
-    room = 0.05 * max(float(np.ptp(finite)), 1e-12) if finite.size else 0.0
+    room = 0.05 * (float(np.ptp(finite)) or abs(float(finite[0])) or 1.0) if finite.size else 0.0
     for k, (series, part) in enumerate(groups):
         dash, mark = DASHES[k % len(DASHES)], "o" if len(part) <= 40 else ""
         ax.plot(part["x"], part["value"], dash, color=colour(k), marker=mark, markersize=2, label=str(series))
