@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+import platform
 import re
 from html.parser import HTMLParser
+from importlib import metadata
 
 import pytest
 
 import bounds
+from bounds.evidence.readers import example_path
+from bounds.results import HYPOTHESES
+from bounds.surface.cli import main
 from bounds.surface.report import page
 
 VOID = {"meta", "link", "br", "img", "input"}
 
 
 class Tree(HTMLParser):
-    """Tags with their attributes, and whether they nest."""
+    """Tags with their attributes, and whether they nest; tables as titles and rows, each marked or not."""
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.open, self.words = [], [], []
+        self.tags, self.open, self.words, self.rows = [], [], [], []
         self.feed(text)
         assert self.open == []
 
@@ -27,6 +32,12 @@ class Tree(HTMLParser):
         self.tags.append((tag, dict(attributes)))
         if tag not in VOID:
             self.open.append(tag)
+        if tag == "table":
+            self.rows.append([])
+        elif tag == "tr":
+            self.rows[-1].append(([], dict(attributes).get("class") == "best"))
+        elif tag in ("th", "td"):
+            self.rows[-1][-1][0].append("")
 
     def handle_startendtag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
@@ -37,6 +48,12 @@ class Tree(HTMLParser):
     def handle_data(self, data):
         if "script" not in self.open and "style" not in self.open:
             self.words.append(data)
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[-1][-1][0][-1] += data
+
+    @property
+    def tables(self):
+        return [(titles, rows) for (titles, _), *rows in self.rows]
 
     def all(self, tag):
         return [attributes for name, attributes in self.tags if name == tag]
@@ -46,19 +63,88 @@ class Tree(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+MASK = "seq_max_k2<=0.05"
+
+
 @pytest.fixture(scope="module")
-def whole():
+def parts():
     """A log with steps, and everything that a page can hold."""
     log = bounds.example_traces("run")
-    certificate = bounds.certify(log, mask="seq_max_k2<=0.05", noise_floor=bounds.example_traces())
-    text = page(
-        certificate,
-        by_position=bounds.by_position(log),
-        masks=bounds.mask_study(log, mask="seq_max_k2<=0.05"),
-        run=bounds.over_time(log),
-        command="trm-bounds certify 'a b.parquet' --html r.html",
-    )
-    return certificate, text, Tree(text)
+    return {
+        "certificate": bounds.certify(log, mask=MASK, noise_floor=bounds.example_traces()),
+        "by_position": bounds.by_position(log),
+        "masks": bounds.mask_study(log, mask=MASK),
+        "run": bounds.over_time(log),
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(parts):
+    text = page(**parts, command="trm-bounds certify 'a b.parquet' --html r.html")
+    return parts["certificate"], text, Tree(text)
+
+
+def cells_of(certificate, by_position, masks, run):
+    """Every table of a page, from the results themselves; that of versions comes last."""
+    noise, libraries = certificate.noise_floor, ("trm-bounds", "numpy", "scipy", "pandas", "matplotlib", "pyarrow")
+    versions = [["python", platform.python_version()], *([name, metadata.version(name)] for name in libraries)]
+    guaranteed = [certificate.guarantee_cells(measured=measured) for measured in (True, False)]
+    return [
+        *(cells for cells in guaranteed if cells[1]),
+        certificate.bound_cells(),
+        certificate.estimate_cells(),
+        *([certificate.diagnosis_cells()] if certificate.diagnosis else []),
+        *by_position.tables(),
+        *masks.tables(),
+        *run.tables(),
+        *([] if noise is None else noise.tables()),
+        (["library", "version"], [(pair, False) for pair in versions]),
+    ]
+
+
+def test_every_cell_of_every_table_is_the_result_s(parts, whole):
+    found, expected = whole[2].tables, cells_of(**parts)
+    assert [titles for titles, _ in found] == [titles for titles, _ in expected]
+    for shown, (_, rows) in zip(found, expected, strict=True):
+        assert shown[1] == rows
+        assert rows
+    assert sum(len(rows) for _, rows in found) > 60
+
+
+def test_what_a_guarantee_rests_on_is_on_the_page(whole):
+    certificate, _, tree = whole
+    low, high = certificate.table.profile["reward_range"]
+    for hypothesis in (*HYPOTHESES, f"{low:g} to {high:g}"):
+        assert hypothesis in tree.text
+    assert "guarantee nothing" in tree.text  # open marks
+    for note in certificate.notes():
+        assert note.removeprefix("Warning: ") in tree.text or all(h in note for h in HYPOTHESES)
+
+
+def test_each_picture_says_what_its_result_says(parts, whole):
+    bars, positions, masks, steps = (a["aria-label"] for a in whole[2].all("svg"))
+    assert f"{parts['certificate'].best.name}." in bars
+    for said, name in ((positions, "by_position"), (masks, "masks"), (steps, "run")):
+        assert parts[name].sentence() in said
+    assert all(kind in positions for kind in parts["by_position"].how)
+
+
+def test_the_command_line_gives_its_mask_and_its_confidence_to_every_section(tmp_path, capsys):
+    path, options = tmp_path / "r.html", {"mask": MASK, "confidence": 0.9}
+    assert main(["certify", str(example_path("run")), "--mask", MASK, "--confidence", "0.9", "--html", str(path)]) == 0
+    capsys.readouterr()
+    log = bounds.example_traces("run")
+    results = {
+        "certificate": bounds.certify(log, **options),
+        "by_position": bounds.by_position(log, confidence=0.9),
+        "masks": bounds.mask_study(log, **options),
+        "run": bounds.over_time(log, **options),
+    }
+    tree = Tree(path.read_text("utf-8"))
+    assert tree.tables == cells_of(**results)
+    for result in results.values():
+        assert " ".join(result.sentence().split()) in tree.text
+    assert results["run"].tables() != bounds.over_time(log, confidence=0.9).tables()  # a mask is seen there
 
 
 def test_everything_that_the_certificate_says_is_on_the_page(whole):
@@ -139,10 +225,10 @@ def test_small_and_odd_logs_get_a_page(rewards):
 
 
 def test_the_sentence_is_coloured_by_what_it_says():
-    def log(rewarded):
+    def log(rewarded, responses=400):
         """theta halves or doubles what is rewarded: a loss, or a gain."""
         rows = []
-        for i in range(400):
+        for i in range(responses):
             good = i % 2 == 0
             ratio = rewarded if good else 2.0 - rewarded
             rows.append({"prompt_id": str(i), "reward": float(good), "rollout_logprobs": [-0.6931471805599453],
@@ -152,3 +238,8 @@ def test_the_sentence_is_coloured_by_what_it_says():
     assert 'class="verdict gain"' in page(log(1.5))
     assert 'class="verdict loss"' in page(log(0.5))
     assert 'class="verdict open"' in page(log(1.0))
+    for nearly in (1.05, 0.95):  # the point has a sign, the interval has both
+        certificate = log(nearly, responses=20)
+        assert certificate.improvement.value * (nearly - 1.0) > 0.0
+        assert certificate.improvement.low < 0.0 < certificate.improvement.high
+        assert 'class="verdict open"' in page(certificate)

@@ -60,19 +60,45 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_it_renders_with_contrast(page):
+# Every element that shows text: what it says, its colour, the colour behind it, and whether all of it is opaque.
+SEEN = """() => [...document.querySelectorAll("body, body *")].filter((element) =>
+  element.getClientRects().length && !element.closest("script")
+  && [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim())
+).map((element) => {
+  const style = getComputedStyle(element), drawn = element.closest("svg") !== null, chain = [];
+  for (let above = element; above; above = above.parentElement) chain.push(getComputedStyle(above));
+  const behind = chain.map((s) => s.backgroundColor).find((c) => c !== "rgba(0, 0, 0, 0)");
+  const opaque = chain.every((s) => s.opacity === "1" && s.visibility === "visible")
+    && (!drawn || style.fillOpacity === "1");
+  return [element.textContent.trim(), drawn ? style.fill : style.color, behind, opaque, drawn];
+})"""
+
+
+def test_all_text_has_contrast(page):
+    page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+    seen = page.evaluate(SEEN)
+    for text, ink, behind, opaque, _ in seen:
+        assert opaque, text
+        assert re.fullmatch(r"rgb\(\d+, \d+, \d+\)", ink), (text, ink)
+        assert contrast(ink, behind) >= 4.5, (text, ink, behind)
+    drawn = [text for text, *_, in_picture in seen if in_picture]
+    assert len(drawn) > 100
+    assert len(seen) - len(drawn) > 300
+    arrow = page.evaluate("getComputedStyle(document.querySelector('thead button'), '::after').color")
+    assert contrast(arrow, page.evaluate(GROUND)) >= 4.5
+
+
+GROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+def test_it_renders(page):
     assert page.locator("h2").count() == SECTIONS
     assert page.locator("svg[role=img]").count() == 4
     for picture in page.locator("svg[role=img]").all():
         box = picture.bounding_box()
         assert box["width"] > 400
         assert box["height"] > 200
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    for selector in ("body", ".verdict", "a:not(.skip)", "summary", "footer", "thead th", "svg text"):
-        style = f"getComputedStyle(document.querySelector({selector!r}))"
-        ink = page.evaluate(f"{style}.{'fill' if selector == 'svg text' else 'color'}")
-        assert contrast(ink, ground) >= 4.5, selector
-    dark = luminance(ground) < 0.1
+    dark = luminance(page.evaluate(GROUND)) < 0.1
     assert dark == page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
 
 
@@ -104,6 +130,71 @@ def test_tables_sort_by_mouse_and_by_keyboard(page):
     names.locator("button").click()
     assert head.get_attribute("aria-sort") is None
     assert column(table, 0) == sorted(column(table, 0))
+
+
+def test_titles_of_columns_are_reached_by_tab(page):
+    page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+    page.evaluate("document.querySelector('nav a').focus()")
+    reached, title = [], "(e => e.matches('thead th > button') ? e.textContent : null)(document.activeElement)"
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement === document.body"):
+            break
+        reached.append(page.evaluate(title))
+    assert [text for text in reached if text is not None] == page.locator("thead th").all_text_contents()
+    assert len(reached) > 60
+
+
+CELLS = ["10 to 20", "word", "1,200", "-", "inf", "(3)", "", "[0.5, 9]", "-inf", "2e-3", "-1 to 0.4", "12.5%", "a word"]
+NUMBERS = ["-inf", "-1 to 0.4", "2e-3", "[0.5, 9]", "(3)", "10 to 20", "12.5%", "1,200", "inf"]
+FILL = """cells => {
+  const body = document.querySelector("table").tBodies[0];
+  body.replaceChildren(...cells.map((cell) => {
+    const row = document.createElement("tr");
+    row.innerHTML = "<th>x</th><td></td>";
+    row.cells[1].textContent = cell;
+    return row;
+  }));
+}"""
+
+
+def test_whatever_a_cell_holds_has_its_place(page):
+    page.evaluate(FILL, CELLS)
+    table = page.locator("table").first
+    button = table.locator("thead th button").nth(1)
+    button.click()
+    assert column(table, 1) == [*NUMBERS, "a word", "word", "-", ""]
+    button.click()
+    assert column(table, 1) == ["word", "a word", *NUMBERS[::-1], "-", ""]  # nothing stays last
+
+
+def head_cells(tab):
+    """Titles of all columns, and how many of them are buttons."""
+    heads = tab.locator("thead th")
+    return [text.strip() for text in heads.all_text_contents()], heads.locator("> button").count()
+
+
+def test_titles_of_columns_are_buttons_on_a_screen_and_text_elsewhere(browser, report):
+    tab = browser.new_page()
+    tab.goto(report.as_uri())
+    on_screen, buttons = head_cells(tab)
+    assert buttons == len(on_screen) > 30
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert head_cells(tab) == (on_screen, 0)
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert head_cells(tab) == (on_screen, buttons)
+    tab.locator("thead button").first.click()
+    assert tab.locator("thead th").first.get_attribute("aria-sort") == "ascending"
+    tab.close()
+    context = browser.new_context(java_script_enabled=False)
+    bare = context.new_page()
+    bare.goto(report.as_uri())
+    assert head_cells(bare) == (on_screen, 0)
+    for fold in bare.locator("summary").all():
+        fold.click()
+    assert all(head.is_visible() for head in bare.locator("thead th").all())
+    assert bare.locator("button").count() == 0
+    context.close()
 
 
 def test_numbers_stand_behind_each_picture(page):
