@@ -113,12 +113,17 @@ def test_every_cell_of_every_table_is_the_result_s(parts, whole):
 
 def test_what_a_guarantee_rests_on_is_on_the_page(whole):
     certificate, _, tree = whole
-    low, high = certificate.table.profile["reward_range"]
-    for hypothesis in (*HYPOTHESES, f"{low:g} to {high:g}"):
+    for hypothesis in HYPOTHESES:
         assert hypothesis in tree.text
     assert "guarantee nothing" in tree.text  # open marks
     for note in certificate.notes():
         assert note.removeprefix("Warning: ") in tree.text or all(h in note for h in HYPOTHESES)
+
+
+def test_the_declared_range_of_the_rewards_is_on_the_page():
+    rows = [{"prompt_id": "p", "rollout_logprobs": [-0.5], "train_logprobs": [-0.6], "reward": 1.0}]
+    log = bounds.TraceSet.from_records(rows, horizon=2, reward_range=(-0.375, 1.625))
+    assert "-0.375 to 1.625" in Tree(page(bounds.certify(log))).text
 
 
 def test_each_picture_says_what_its_result_says(parts, whole):
