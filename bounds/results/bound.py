@@ -225,7 +225,7 @@ class BoundTable(Shown):
             filled = "; ".join(f"{i.name} = {i.how}" for i in b.inputs if i.how != "given")
             said = ", ".join(mark for mark, holds in marks.items() if holds)
             rows.append(([b.name, shown(b.value), b.family, b.standing.label, said, filled], b is best))
-        return ["rule", "|Error| <=", "family", "standing", "", "filled in"], rows
+        return ["rule", "|Error| <=", "family", "standing", "remarks", "filled in"], rows
 
     def tables(self) -> list[Cells]:
         """The bounds, smallest first."""

@@ -86,7 +86,7 @@ def page(
 def _verdict(certificate: Certificate) -> str:
     """What the colour of the sentence says, too: gain, loss or open."""
     i = certificate.guarantees.headline(certificate.prompts)
-    if i is None or certificate.doubted or certificate.shows_nothing:
+    if i is None or certificate.doubted:
         return "open"
     return "gain" if i.low > 0.0 else "loss" if i.high < 0.0 else "open"
 
