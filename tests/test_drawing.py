@@ -476,3 +476,14 @@ def test_each_panel_is_titled_as_its_numbers_are(name):
     assert figure.get_suptitle() == FIGURES[name].title
     panels = frame["panel"].unique().tolist() if "panel" in frame else [""]
     assert [ax.get_title("left") for ax in figure.axes] == panels
+
+
+def test_where_an_estimate_is_missing_there_is_no_band():
+    frame = pd.DataFrame(
+        {"x": [0.0, 1.0, 2.0, 3.0, 4.0], "value": [1.0, 1.0, np.nan, 2.0, 2.0], "low": [0.9, 0.9, np.nan, 1.9, 1.9],
+         "high": [1.1, 1.1, np.nan, 2.1, 2.1]}
+    )  # fmt: skip
+    ax = drawing.draw_bands(frame, Figure().subplots())
+    vertices = np.concatenate([path.vertices for c in ax.collections for path in c.get_paths()])
+    assert set(vertices[:, 0]) == {0.0, 1.0, 3.0, 4.0}
+    assert vertices[:, 1].min() == 0.9

@@ -301,16 +301,25 @@ class Certificate(Shown):
 
     def notes(self) -> list[str]:
         """What the numbers rest on, what was assumed, what is remarkable."""
-        lines = [
-            f"Estimated intervals are Student's t over {many(self.prompts, 'prompt')}: asymptotic, no certificates. "
-            "Measured ones hold for every sample size.",
-            "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}.",
-        ]
+        lines = [self.of_intervals(), "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}."]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
-        lines += [] if self.noise_floor is None else [self._noise_line(self.noise_floor)]
+        return [*lines, *self.details(), *(f"Warning: {w}" for w in self.warnings)]
+
+    def of_intervals(self) -> str:
+        """What the intervals are."""
+        return (
+            f"Estimated intervals are Student's t over {many(self.prompts, 'prompt')}: asymptotic, no certificates. "
+            "Measured ones hold for every sample size."
+        )
+
+    def details(self) -> list[str]:
+        """Noise floor and mask, what could not be said, what was assumed."""
+        lines = [] if self.noise_floor is None else [self._noise_line(self.noise_floor)]
         lines += [] if self.mask is None else [str(self.mask)]
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
         lines += withheld_lines(self.withheld)
         lines += [f"Assumed: {a}" for a in self.assumptions]
-        lines.append("theta is the policy that scored train_logprobs (in a trainer's log: before that step's update).")
-        return lines + [f"Warning: {w}" for w in self.warnings]
+        return [
+            *lines,
+            "theta is the policy that scored train_logprobs (in a trainer's log: before that step's update).",
+        ]

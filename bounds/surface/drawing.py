@@ -34,7 +34,7 @@ def draw_bands(frame: pd.DataFrame, ax: Axes) -> Axes:
         if "low" in part:  # an end that is not finite leaves the panel
             low = part["low"].clip(lower=finite.min() - room) if finite.size else part["low"]
             high = part["high"].clip(upper=finite.max() + room) if finite.size else part["high"]
-            ax.fill_between(part["x"], low.fillna(0.0), high.fillna(0.0), color=colour(k), alpha=0.25, linewidth=0)
+            ax.fill_between(part["x"], low, high, color=colour(k), alpha=0.25, linewidth=0)
     if "low" in frame and finite.size:
         ax.set_ylim(finite.min() - room, finite.max() + room)
     return ax
@@ -98,10 +98,12 @@ def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
         Line2D([], [], marker="o", linestyle="", color=FAMILY_COLOURS[f], markersize=4, label=FAMILY_TITLES[f])
         for f in families
     ]
-    for text, fill in (("filled: at estimates", ink()), ("open: at the largest divergence seen", "none")):
-        marks.append(
-            Line2D([], [], marker="o", linestyle="", color=ink(), markerfacecolor=fill, markersize=4, label=text)
-        )
+    fills = {ink(): "filled: at estimates", "none": "open: at the largest divergence seen"}
+    marks += [
+        Line2D([], [], marker="o", linestyle="", color=ink(), markerfacecolor=fill, markersize=4, label=text)
+        for fill, text in fills.items()
+        if fill != "none" or part["optimistic"].any()
+    ]
     legend_below(ax, 0.25, handles=marks, columnspacing=1.0)
     return ax
 

@@ -130,10 +130,7 @@ def _ladder(c: Certificate) -> Section:
 
 
 def _estimates(c: Certificate) -> Section:
-    text = (
-        f"With {100 * c.confidence:.6g}% intervals, clustered by prompt. KL is in nats, of a response unless the name "
-        "says token."
-    )
+    text = f"{c.of_intervals()} KL is in nats, of a response unless the name says token."
     return Section("estimates", "Estimates", (text,), tables=(("Estimates", c.estimate_cells()),))
 
 
@@ -219,14 +216,11 @@ def _made(c: Certificate, command: str) -> Section:
     rows: list[Row] = [
         ([name, version], False) for name, version in {"python": platform.python_version(), **versions}.items()
     ]
-    said = [
-        n for n in c.notes() if not n.startswith("Warning") and "rests on" not in n and n != f"{c.guarantees.claim}."
-    ]
     return Section(
         "made",
         "What was assumed, and how this page was made",
         (f"Command: {command}",) if command else (),
-        points=tuple(said),
+        points=tuple(c.details()),
         tables=(("Versions", (["library", "version"], rows)),),
     )
 
