@@ -91,7 +91,7 @@ FIGURES: dict[str, FigureEntry] = {
         (1.0, 1.0, 1.0, 3.2),
     ),
     "run_over_time": FigureEntry(
-        "A run whose mismatch nobody corrects, kept by TRM-Avg at 0.001\n"
+        "A run whose mismatch nobody corrects, TRM-Avg at 0.001\n"
         "(95 %: acceptance and improvement for every sample size,\nthe others asymptotic)",
         figure_data.run_over_time_data,
         (drawing.draw_over_time,) * 6,
