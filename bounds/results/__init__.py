@@ -2,11 +2,20 @@
 
 from bounds.results.bound import Bound, BoundTable, Input, Withheld
 from bounds.results.by_position import ByPosition, PositionBin
-from bounds.results.certificate import Certificate, LengthBucket, MaskReport
+from bounds.results.certificate import Certificate
 from bounds.results.explanation import Comparison, Explanation, Part
 from bounds.results.finding import Finding
 from bounds.results.guarantee import HYPOTHESES, Claim, Guarantees
-from bounds.results.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
+from bounds.results.mask_parts import (
+    ChosenMask,
+    Denominators,
+    LengthBias,
+    LengthBucket,
+    LengthRow,
+    MaskReport,
+    MaskTerms,
+    Reweighing,
+)
 from bounds.results.mask_study import MaskStudy
 from bounds.results.metrics import MetricsTable, MetricValue
 from bounds.results.objectives import Objective, ObjectiveTable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import unknown
@@ -12,57 +12,11 @@ from bounds.results.bound import Bound, BoundTable, Withheld, named_value, small
 from bounds.results.explanation import Comparison
 from bounds.results.finding import Finding
 from bounds.results.guarantee import ENDS_ONLY, HYPOTHESES, Guarantees
+from bounds.results.mask_parts import MaskReport
 from bounds.results.standing import Assumption, Interval, Standing, assumption_dicts
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True, slots=True)
-class LengthBucket:
-    """Acceptance among responses of ``shortest`` to ``longest`` tokens."""
-
-    shortest: int
-    longest: int
-    responses: int
-    acceptance: float
-
-
-@dataclass(frozen=True, slots=True)
-class MaskReport:
-    """What a sequence mask keeps.
-
-    ``surrogate_gain`` divides by all responses, as the paper does; ``surrogate_gain_per_accepted`` does not.
-    """
-
-    rule: str
-    acceptance: Interval
-    by_length: tuple[LengthBucket, ...]
-    surrogate_gain: Interval | None
-    surrogate_gain_per_accepted: Interval | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        gains = {
-            "surrogate_gain": self.surrogate_gain,
-            "surrogate_gain_per_accepted": self.surrogate_gain_per_accepted,
-        }
-        return {
-            "rule": self.rule,
-            "acceptance": self.acceptance.to_dict(),
-            "by_length": [asdict(b) for b in self.by_length],
-            **{name: None if gain is None else gain.to_dict() for name, gain in gains.items()},
-        }
-
-    def __str__(self) -> str:
-        buckets = ", ".join(f"{b.acceptance:.1%} of {b.shortest}-{b.longest}" for b in self.by_length)
-        text = f"Mask {self.rule} keeps {self.acceptance.value:.1%} of the responses; by length in tokens: {buckets}. "
-        if self.surrogate_gain is not None and self.surrogate_gain_per_accepted is not None:
-            text += (
-                f"Masked surrogate {self.surrogate_gain.value:.3g} over all responses (as in the paper), "
-                f"{self.surrogate_gain_per_accepted.value:.3g} per accepted one. "
-            )
-        return text + "It changes no bound: a mask changes neither policy."
 
 
 @dataclass(frozen=True, slots=True, repr=False)

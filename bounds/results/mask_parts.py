@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from bounds.results.standing import Interval
@@ -138,6 +138,53 @@ class ChosenMask:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {f.name: json_of(getattr(self, f.name)) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBucket:
+    """Acceptance among responses of ``shortest`` to ``longest`` tokens."""
+
+    shortest: int
+    longest: int
+    responses: int
+    acceptance: float
+
+
+@dataclass(frozen=True, slots=True)
+class MaskReport:
+    """What a sequence mask keeps.
+
+    ``surrogate_gain`` divides by all responses, as the paper does; ``surrogate_gain_per_accepted`` does not.
+    """
+
+    rule: str
+    acceptance: Interval
+    by_length: tuple[LengthBucket, ...]
+    surrogate_gain: Interval | None
+    surrogate_gain_per_accepted: Interval | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        gains = {
+            "surrogate_gain": self.surrogate_gain,
+            "surrogate_gain_per_accepted": self.surrogate_gain_per_accepted,
+        }
+        return {
+            "rule": self.rule,
+            "acceptance": self.acceptance.to_dict(),
+            "by_length": [asdict(b) for b in self.by_length],
+            **{name: None if gain is None else gain.to_dict() for name, gain in gains.items()},
+        }
+
+    def __str__(self) -> str:
+        buckets = ", ".join(f"{b.acceptance:.1%} of {b.shortest}-{b.longest}" for b in self.by_length)
+        text = f"Mask {self.rule} keeps {self.acceptance.value:.1%} of the responses; by length in tokens: {buckets}. "
+        if self.surrogate_gain is not None and self.surrogate_gain_per_accepted is not None:
+            text += (
+                f"Masked surrogate {self.surrogate_gain.value:.3g} over all responses (as in the paper), "
+                f"{self.surrogate_gain_per_accepted.value:.3g} per accepted one. "
+            )
+        return text + "It changes no bound: a mask changes neither policy."
 
 
 def json_of(value: Any) -> Any:
