@@ -1,7 +1,7 @@
 """Directives that write pages from the code, so that nothing is copied by hand.
 
 ``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``theorems``:
-every rule of ``bounds.RULES``. ``command-help``: what ``trm-bounds COMMAND --help`` prints.
+every rule of ``bounds.RULES``. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,7 +58,10 @@ def test_means_and_intervals_against_a_plain_computation(longest, width):
             assert i.value == pytest.approx(value)
             assert i.low == pytest.approx(max(low, 0.0), abs=1e-12)
             assert i.high == pytest.approx(min(high, 1.0) if name == "tv" else high)
-    assert found.how == {"kl": "k3 of sampled tokens", "tv": "(1-rho)^+ of sampled tokens"}
+    assert found.how == {
+        "kl": "k3 of sampled tokens, which misses theta's mass where roll has none",
+        "tv": "(1-rho)^+ of sampled tokens",
+    }
 
 
 def test_the_parts_of_a_log_add_up_and_exact_columns_are_used():
@@ -100,3 +104,9 @@ def test_bad_input():
         bounds.by_position(bounds.example_traces(), confidence=95)
     with pytest.raises(bounds.TraceError, match="the log has no response"):
         bounds.by_position([])
+
+
+def test_parts_that_log_different_columns_are_refused_by_their_place():
+    whole = bounds.example_traces()
+    with pytest.raises(bounds.TraceError, match=r".*: exact divergences are logged for some responses"):
+        bounds.by_position([whole, replace(whole, exact={})])

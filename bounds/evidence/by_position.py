@@ -22,7 +22,10 @@ _EXACT = {
     "tv": "exact TV at sampled contexts",
     "chi2": "exact chi2(theta||roll) at sampled contexts",
 }
-_SAMPLED = {"kl": "k3 of sampled tokens", "tv": "(1-rho)^+ of sampled tokens"}
+_SAMPLED = {
+    "kl": "k3 of sampled tokens, which misses theta's mass where roll has none",
+    "tv": "(1-rho)^+ of sampled tokens",
+}
 
 
 def by_position(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) -> ByPosition:
@@ -39,7 +42,7 @@ def by_position(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.
     Raises
     ------
     TraceError
-        If the log has no response.
+        If the log has no response, or its parts have different exact columns.
 
     Examples
     --------
@@ -69,7 +72,10 @@ class _Sums:
     def update(self, traces: TraceSet) -> None:
         """Take in a part of the log."""
         exact = {name: how for name, how in _EXACT.items() if name in traces.exact}
-        self._how = {name: exact.get(name) or _SAMPLED[name] for name in _EXACT if name in exact or name in _SAMPLED}
+        how = {name: exact.get(name) or _SAMPLED[name] for name in _EXACT if name in exact or name in _SAMPLED}
+        if self._how not in ({}, how):
+            raise TraceError(f"{traces.where[0]}: exact divergences are logged for some responses and not for others")
+        self._how = how
         sampled = {"kl": k3, "tv": shortfall}
         by_token = {n: traces.exact[n] if n in exact else sampled[n](traces.log_ratio) for n in self._how}
         self._longest = max(self._longest, int(traces.lengths.max()))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from bounds._checks import confidence_level
-from bounds.surface.commands.options import add_confidence, add_json, command, emit
-from bounds.surface.commands.progress import reading_progress
-from bounds.surface.commands.reading import add_reading_options, reading_from, warn, watched
+from bounds.surface.commands.options import add_confidence, add_json, command
+from bounds.surface.commands.reading import add_reading_options, answer
 
 
 def add(commands: Any) -> None:
@@ -29,13 +27,5 @@ def add(commands: Any) -> None:
 
 def _metrics(arguments: argparse.Namespace) -> int:
     from bounds.evidence.metrics import metrics
-    from bounds.evidence.stream import stream
 
-    confidence = confidence_level(arguments.confidence)
-    log = stream(**reading_from(arguments))
-    with reading_progress() as progress:
-        seen = watched(log, progress)
-        result = metrics(log, confidence=confidence)
-    warn(seen)
-    emit(result, arguments.json)
-    return 0
+    return answer(arguments, metrics)

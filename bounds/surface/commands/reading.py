@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bounds.surface.commands.options import number, whole
+from bounds._checks import confidence_level
+from bounds.surface.commands.options import emit, number, whole
 from bounds.surface.commands.parser import Parser
+from bounds.surface.commands.progress import reading_progress
 
 if TYPE_CHECKING:
     from bounds.evidence.moments import Moments
-    from bounds.evidence.stream import Stream
     from bounds.evidence.traces import TraceSet
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
@@ -71,17 +72,23 @@ def warn(m: Moments) -> None:
         print(f"warning: {found}", file=sys.stderr)
 
 
-def watched(log: Stream, progress: Callable[[Moments], None] | None) -> Moments:
-    """Moments that see each part of a log as it is gone through, and tell ``progress``."""
+def answer(arguments: argparse.Namespace, question: Callable[..., Any]) -> int:
+    """Ask ``question(log, confidence=...)`` of a log, with progress, and show its result and what is remarkable."""
     from bounds.evidence.moments import Moments
+    from bounds.evidence.stream import stream
 
+    confidence = confidence_level(arguments.confidence)
+    log = stream(**reading_from(arguments))
     seen = Moments(horizon=log.horizon)
+    with reading_progress() as progress:
 
-    def watch(part: TraceSet) -> TraceSet:
-        seen.update(part)
-        if progress is not None:
-            progress(seen)
-        return part
+        def watch(part: TraceSet) -> TraceSet:
+            seen.update(part)
+            if progress is not None:
+                progress(seen)
+            return part
 
-    log.through(watch)
-    return seen
+        result = question(log.through(watch), confidence=confidence)
+    warn(seen)
+    emit(result, arguments.json)
+    return 0
