@@ -39,7 +39,7 @@ def write_log(path: Path, tokens: int) -> None:
 
 def certify(path: Path) -> tuple[float, float]:
     """Peak resident memory in MB and seconds of the command."""
-    code = "import sys; from bounds.surface.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from bounds.cli.main import main; sys.exit(main(sys.argv[1:]))"
     started = time.perf_counter()
     command = [sys.executable, "-c", code, "certify", str(path), "--horizon", "512", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from memory_study import write_log
 
-from bounds.evidence import moments as moments_module
-from bounds.evidence.stream import stream
+from bounds.certificate import moments as moments_module
+from bounds.certificate.stream import stream
 
 TOKENS, ROUNDS = 2 * 10**7, 5
 COLUMNS = ["prompt_id", "reward", "rollout_logprobs", "train_logprobs"]

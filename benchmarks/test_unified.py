@@ -50,7 +50,7 @@ def test_import_beside_numpy():
             runs.append(time.perf_counter() - started)
         return min(runs)
 
-    numpy, ours = seconds("numpy"), seconds("bounds, bounds.theory.unified")
+    numpy, ours = seconds("numpy"), seconds("bounds, bounds.rules.unified")
     print(f"\nimport: numpy {numpy * 1e3:.0f} ms, bounds with all rules {ours * 1e3:.0f} ms ({ours / numpy:.2f} times)")
 
 

@@ -17,7 +17,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bounds.surface.training import (
+from bounds.training import (
     Monitor,
     divergences_from_logits,
     masked_surrogate_loss,

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds.evidence.confidence import INTERVALS, betting_these_prompts, leave_one_out, prompt_means
+from bounds.intervals import INTERVALS, betting_these_prompts, leave_one_out, prompt_means
 
 CONFIDENCE, RESPONSES, CAP = 0.95, 8, 4.0
 SIZES = (32, 128, 512, 2048)

@@ -14,37 +14,37 @@ __version__ = "0.1.0"
 
 #: Public name -> where it lives ("module:attribute", or a module).
 _HOMES = {
-    "RULES": "bounds.theory.unified:RULES",
-    "Certificate": "bounds.results:Certificate",
-    "BoundTable": "bounds.results:BoundTable",
+    "RULES": "bounds.rules.unified:RULES",
+    "Certificate": "bounds.certificate.certificate:Certificate",
+    "BoundTable": "bounds.rules.bound:BoundTable",
     "Interval": "bounds.results:Interval",
-    "Mask": "bounds.theory.masking:Mask",
-    "MaskStudy": "bounds.results:MaskStudy",
-    "Profile": "bounds.theory.profile:Profile",
-    "Rule": "bounds.theory.rule:Rule",
+    "Mask": "bounds.masks.mask:Mask",
+    "MaskStudy": "bounds.questions.mask_study_answer:MaskStudy",
+    "Profile": "bounds.rules.profile:Profile",
+    "Rule": "bounds.rules.rule:Rule",
     "Standing": "bounds.results:Standing",
-    "TraceError": "bounds.evidence.response:TraceError",
-    "TraceSet": "bounds.evidence.traces:TraceSet",
-    "by_position": "bounds.evidence.by_position:by_position",
-    "certify": "bounds.evidence.certify:certify",
-    "compare": "bounds.evidence.compare:compare",
+    "TraceError": "bounds.logs.response:TraceError",
+    "TraceSet": "bounds.logs.traces:TraceSet",
+    "by_position": "bounds.questions.by_position:by_position",
+    "certify": "bounds.certificate.certify:certify",
+    "compare": "bounds.certificate.compare:compare",
     "divergence": "bounds.divergence",
-    "example_traces": "bounds.evidence.readers:example_traces",
-    "explain": "bounds.evidence.explain:explain",
-    "figures": "bounds.surface.figures",
-    "largest": "bounds.theory.invert:largest",
-    "over_time": "bounds.evidence.over_time:over_time",
-    "mask_study": "bounds.evidence.masks:mask_study",
-    "plot_bounds": "bounds.surface.plots:plot_bounds",
-    "plot_by_position": "bounds.surface.plots:plot_by_position",
-    "plot_ladder": "bounds.surface.plots:plot_ladder",
-    "plot_masks": "bounds.surface.plots:plot_masks",
-    "plot_over_time": "bounds.surface.plots:plot_over_time",
+    "example_traces": "bounds.logs:example_traces",
+    "explain": "bounds.questions.explain:explain",
+    "figures": "bounds.figures",
+    "largest": "bounds.rules.largest:largest",
+    "over_time": "bounds.questions.over_time:over_time",
+    "mask_study": "bounds.questions.mask_study:mask_study",
+    "plot_bounds": "bounds.figures.plots:plot_bounds",
+    "plot_by_position": "bounds.figures.plots:plot_by_position",
+    "plot_ladder": "bounds.figures.plots:plot_ladder",
+    "plot_masks": "bounds.figures.plots:plot_masks",
+    "plot_over_time": "bounds.figures.plots:plot_over_time",
     "proof": "bounds.proof",
-    "read_traces": "bounds.evidence.readers:read_traces",
-    "rule": "bounds.theory.unified:rule",
-    "trust_regions": "bounds.theory.invert:trust_regions",
-    "unified": "bounds.theory.unified:unified",
+    "read_traces": "bounds.logs:read_traces",
+    "rule": "bounds.rules.unified:rule",
+    "trust_regions": "bounds.rules.largest:trust_regions",
+    "unified": "bounds.rules.unified:unified",
 }
 
 __all__ = [
@@ -83,24 +83,27 @@ __all__ = [
 
 if TYPE_CHECKING:
     from bounds import divergence as divergence
+    from bounds import figures as figures
     from bounds import proof as proof
-    from bounds.evidence.by_position import by_position
-    from bounds.evidence.certify import certify
-    from bounds.evidence.compare import compare
-    from bounds.evidence.explain import explain
-    from bounds.evidence.masks import mask_study
-    from bounds.evidence.over_time import over_time
-    from bounds.evidence.readers import example_traces, read_traces
-    from bounds.evidence.response import TraceError
-    from bounds.evidence.traces import TraceSet
-    from bounds.results import BoundTable, Certificate, Interval, MaskStudy, Standing
-    from bounds.surface import figures as figures
-    from bounds.surface.plots import plot_bounds, plot_by_position, plot_ladder, plot_masks, plot_over_time
-    from bounds.theory.invert import largest, trust_regions
-    from bounds.theory.masking import Mask
-    from bounds.theory.profile import Profile
-    from bounds.theory.rule import Rule
-    from bounds.theory.unified import RULES, rule, unified
+    from bounds.certificate.certificate import Certificate
+    from bounds.certificate.certify import certify
+    from bounds.certificate.compare import compare
+    from bounds.figures.plots import plot_bounds, plot_by_position, plot_ladder, plot_masks, plot_over_time
+    from bounds.logs import example_traces, read_traces
+    from bounds.logs.response import TraceError
+    from bounds.logs.traces import TraceSet
+    from bounds.masks.mask import Mask
+    from bounds.questions.by_position import by_position
+    from bounds.questions.explain import explain
+    from bounds.questions.mask_study import mask_study
+    from bounds.questions.mask_study_answer import MaskStudy
+    from bounds.questions.over_time import over_time
+    from bounds.results import Interval, Standing
+    from bounds.rules.bound import BoundTable
+    from bounds.rules.largest import largest, trust_regions
+    from bounds.rules.profile import Profile
+    from bounds.rules.rule import Rule
+    from bounds.rules.unified import RULES, rule, unified
 
 
 def __getattr__(name: str) -> Any:

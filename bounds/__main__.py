@@ -1,6 +1,6 @@
 """``python -m bounds`` is ``trm-bounds``."""
 
-from bounds.surface.cli import main
+from bounds.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -24,8 +24,8 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
 import bounds
-from bounds.surface import cli
-from bounds.theory.fields import FIELDS
+from bounds.cli import main as cli
+from bounds.rules.fields import FIELDS
 
 
 class _FromCode(SphinxDirective):

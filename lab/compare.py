@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bounds.evidence.confidence import student_t
-from bounds.surface.training import divergences_from_logits
-from bounds.theory.mask_statistics import Tokens, pooled
+from bounds.intervals import student_t
+from bounds.masks.statistics import Tokens, pooled
+from bounds.training import divergences_from_logits
 from lab.methods import METHODS
 from lab.rollout import at, training_law
 from lab.train import Progress, Run, Start, Trainer, new_model, read_rows, score, shape_of, train

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bounds import RULES
-from bounds.surface.drawing import FAMILY_TITLES, legend_below
-from bounds.surface.figures import save, write_csv
-from bounds.surface.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted
+from bounds.figures import save, write_csv
+from bounds.figures.drawing import FAMILY_TITLES, legend_below
+from bounds.figures.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted
 from lab.methods import METHODS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bounds.surface.training import masked_surrogate_loss, trust_region_mask
+from bounds.training import masked_surrogate_loss, trust_region_mask
 
 #: The clip of the ratio that the paper compares with.
 CLIP = (0.8, 1.28)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import bounds
 from bounds.proof.exact import Problem, Tree
-from bounds.surface.training import masked_surrogate_loss
+from bounds.training import masked_surrogate_loss
 from lab.train import group_advantages
 
 HORIZON, WIDTH, END, MODULUS = 6, 4, 3, 5

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bounds.surface.training import Monitor, divergences_from_logits
+from bounds.training import Monitor, divergences_from_logits
 from lab.methods import METHODS, Batch
 from lab.model import SHAPE, Shape, Transformer, engine
 from lab.rollout import Rollout, at, sample, training_law

@@ -17,11 +17,11 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bounds.evidence.guarantees import guarantees
-from bounds.evidence.mask_report import kept
-from bounds.evidence.moments import Moments
+from bounds.certificate.guarantees import guarantees
+from bounds.certificate.mask_report import kept
+from bounds.certificate.moments import Moments
+from bounds.masks.mask import Mask
 from bounds.proof.exact import random_problem
-from bounds.theory.masking import Mask
 from tests.simulate import World
 
 CONFIDENCE = 0.9

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from bounds._checks import FloatArray
-from bounds.evidence.confidence import INTERVALS, betting_these_prompts, confidence_sequence, prompt_means
+from bounds.intervals import INTERVALS, betting_these_prompts, confidence_sequence, prompt_means
 from bounds.results import Interval
 
 LEVEL = 1e-4

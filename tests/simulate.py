@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bounds.evidence.traces import TraceSet
+from bounds.logs.traces import TraceSet
 from bounds.proof.exact import Problem
 
 

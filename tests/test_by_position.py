@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 import bounds
+from bounds.certificate.stream import stream
 from bounds.divergence.rows import k3
-from bounds.evidence.readers import example_path
-from bounds.evidence.stream import stream
+from bounds.logs import example_path
 
 
 def log(lengths_by_prompt, seed=0, **fields):

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import bounds
-from bounds.evidence.confidence import clustered_mean, clustered_ratio
+from bounds.intervals import clustered_mean, clustered_ratio
 from bounds.proof.exact import random_problem
 from bounds.results import Standing
 

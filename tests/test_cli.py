@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import bounds
-from bounds.evidence.mask_file import write_masks
-from bounds.evidence.readers import example_path
-from bounds.evidence.stream import stream
-from bounds.surface.cli import _parser, main
-from bounds.surface.commands import COMMANDS
+from bounds.certificate.stream import stream
+from bounds.cli import COMMANDS
+from bounds.cli.main import _parser, main
+from bounds.logs import example_path
+from bounds.questions.mask_file import write_masks
 
 PAPER = ["bstar", "--T", "4096", "--delta", "1e-4", "--epsilon", "5e-3", "--kl-seq", "0.01", "--tv-seq", "0.05"]
 
@@ -434,7 +434,7 @@ def test_by_step_without_path_is_the_embedded_run(capsys):
 
 
 def test_help_of_figures_names_them_all(capsys):
-    from bounds.surface.commands.figures import names
+    from bounds.cli.figures import names
 
     out = run(capsys, "figures", "--help")[1]
     told = out.partition("Figures: ")[2].partition("  NAME")[0]

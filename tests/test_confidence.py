@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bounds.evidence.confidence import (
+from bounds.intervals import (
     INTERVALS,
     betting,
     betting_these_prompts,
@@ -29,10 +29,10 @@ from bounds.evidence.confidence import (
     prompt_means,
     student_t,
 )
-from bounds.evidence.confidence.bets import LEVELS, order_free, predictable_bets, prompt_bets
-from bounds.evidence.confidence.sample import two_sided
-from bounds.evidence.confidence.sequence import SEQUENCES
-from bounds.evidence.confidence.wealth import Bets, _log_wealth, largest_gap, log_wealth_down, lower_limit
+from bounds.intervals.betting import LEVELS, order_free, predictable_bets, prompt_bets
+from bounds.intervals.sample import two_sided
+from bounds.intervals.sequence import SEQUENCES
+from bounds.intervals.wealth import Bets, _log_wealth, largest_gap, log_wealth_down, lower_limit
 from bounds.results import Standing
 
 GUARANTEED = [name for name in INTERVALS if name != "student_t"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracle import real
 
 from bounds.divergence import rows
-from bounds.theory.positions import curve_array
+from bounds.rules.arrays import curve_array
 
 
 @given(st.floats(-700.0, 700.0))

@@ -12,7 +12,7 @@ from pathlib import Path
 from sphinx.util.inventory import InventoryFile
 
 import bounds
-from bounds.surface.commands import COMMANDS
+from bounds.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 

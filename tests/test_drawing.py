@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 import bounds
 from bounds._show import near, shown
-from bounds.surface import drawing, figure_data, plots, style
-from bounds.surface.figures import FIGURES, figure_of
+from bounds.figures import FIGURES, drawing, figure_of, plots, style
+from bounds.figures import data as figure_data
 
 ROOT = Path(__file__).parents[1]
 NAN = math.nan

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 import bounds
+from bounds.cli.main import main
 from bounds.divergence.rows import k3
 from bounds.results import Standing
-from bounds.surface.cli import main
 
 
 def records(sizes, seed=0, spread=0.05, **more):

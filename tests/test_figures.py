@@ -14,10 +14,9 @@ from matplotlib.text import Text
 from PIL import Image
 
 import bounds
-from bounds.surface import drawing, plots, style
-from bounds.surface.figure_data import comparison_data, run_over_time_data, scaling_data
-from bounds.surface.figures import FIGURES, figure_of, save, write_csv
-from bounds.surface.paper_tables import TABLES
+from bounds.figures import FIGURES, drawing, figure_of, plots, save, style, write_csv
+from bounds.figures.data import comparison_data, run_over_time_data, scaling_data
+from bounds.figures.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
 NEED_MORE = {"context_shift_profile", "adaptive_profile", "martingale_chi2", "cauchy_schwarz", "first_order"}

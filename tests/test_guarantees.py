@@ -11,10 +11,11 @@ import pytest
 from scipy import stats
 
 import bounds
-from bounds.evidence.guarantees import guarantees, prompts_needed
-from bounds.evidence.moments import Moments
-from bounds.results import HYPOTHESES, Standing
-from bounds.surface.cli import main
+from bounds.certificate.guarantee import HYPOTHESES
+from bounds.certificate.guarantees import guarantees, prompts_needed
+from bounds.certificate.moments import Moments
+from bounds.cli.main import main
+from bounds.results import Standing
 from tests.coverage_certificates import WORLDS, covered, too_few, world
 
 
@@ -112,7 +113,7 @@ def test_prompts_needed_is_where_the_lower_limit_turns_positive():
     needed = prompts_needed(gains, 0.975)
     assert needed is not None
     for copies, positive in ((math.ceil(needed / 40) + 1, True), (needed // 40 - 1, False)):
-        low = bounds.evidence.confidence.betting(np.tile(gains, copies), 0.975, low=-1.0, side="lower").low
+        low = bounds.intervals.betting(np.tile(gains, copies), 0.975, low=-1.0, side="lower").low
         assert (low > 0.0) is positive
     assert prompts_needed(-np.abs(gains), 0.975) is None
 
@@ -141,7 +142,7 @@ def test_the_sentence_says_what_would_do():
 
 def prompts_needed_of(c):
     m = Moments.of(bounds.example_traces())
-    gains = bounds.evidence.confidence.prompt_means(m["reward"] * np.expm1(m["log_product"]), m.prompt)
+    gains = bounds.intervals.prompt_means(m["reward"] * np.expm1(m["log_product"]), m.prompt)
     return prompts_needed(gains, (1.0 + c.confidence) / 2.0)
 
 
@@ -271,7 +272,7 @@ def test_unequal_groups_are_doubted_and_rewards_outside_refused():
     rows = [("a", 1.0, [0.1]), ("b", 0.0, [0.1]), ("b", 1.0, [-0.1])]
     assert any("prompts have 1 to 2 responses and count alike" in w for w in bounds.certify(log(rows)).warnings)
     with pytest.raises(ValueError, match=r"reward must be in \[0, 1\], got reward=-50"):
-        bounds.evidence.guarantees.improvement(np.array([-50.0]), np.zeros(1), np.zeros(1, int), (0.0, 1.0), 0.9)
+        bounds.certificate.guarantees.improvement(np.array([-50.0]), np.zeros(1), np.zeros(1, int), (0.0, 1.0), 0.9)
 
 
 def test_a_range_too_wide_for_float64_is_refused():

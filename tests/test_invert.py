@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import bounds
 from bounds._rounding import largest_float, largest_integer
-from bounds.surface.cli import main
+from bounds.cli.main import main
 
 
 def best(published=False, **known):

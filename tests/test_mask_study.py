@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import bounds
-from bounds.evidence.mask_file import write_masks
-from bounds.evidence.masks import BEST, DEFAULT, mask_study, prompt_half, statistics_for
-from bounds.evidence.moments import Moments
-from bounds.evidence.traces import TraceSet
+from bounds.certificate.moments import Moments
+from bounds.cli.main import main
+from bounds.logs.traces import TraceSet
+from bounds.masks.mask import Mask
 from bounds.proof.exact import random_problem
-from bounds.surface.cli import main
-from bounds.theory.masking import Mask
+from bounds.questions.mask_file import write_masks
+from bounds.questions.mask_study import BEST, DEFAULT, mask_study, prompt_half, statistics_for
 
 KEYS = {
     "responses", "prompts", "tokens", "horizon", "confidence", "terms", "gain_without_mask", "reference",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.theory.mask_statistics import TOKEN_STATISTICS, Tokens, pooled
-from bounds.theory.masking import STATISTICS, Mask
+from bounds.masks.mask import STATISTICS, Mask
+from bounds.masks.statistics import TOKEN_STATISTICS, Tokens, pooled
 
 D = np.array([0.1, -0.3, 0.0, 0.002, 0.002, -0.5])
 STARTS = np.array([0, 3, 5, 6])

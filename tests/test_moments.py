@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.evidence.columns import Columns
-from bounds.evidence.moments import Moments
-from bounds.evidence.tally import Tally
-from bounds.evidence.traces import TraceSet
+from bounds.certificate.columns import Columns
+from bounds.certificate.moments import Moments
+from bounds.logs.tally import Tally
+from bounds.logs.traces import TraceSet
 
 MASK = "seq_max_k2<=0.05,seq_mean_k3<=0.001"
 STATISTICS = ("seq_max_k2", "seq_mean_k3")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.evidence.objectives import objectives
+from bounds.questions.objectives import objectives
 
 
 def make(prompts=30, group=4, spread=0.4, seed=0, rewards=True):

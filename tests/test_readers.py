@@ -21,19 +21,19 @@ import pytest
 import writers
 
 import bounds
-from bounds.evidence.readers import FORMATS, read_records
-from bounds.evidence.readers.find import find
-from bounds.evidence.readers.recipes import RECIPES
-from bounds.evidence.readers.registry import recognised
-from bounds.evidence.readers.source import look
-from bounds.surface.cli import main
-from bounds.surface.commands.reading import READABLE
+from bounds.cli.main import main
+from bounds.cli.reading import READABLE
+from bounds.logs import FORMATS, read_records
+from bounds.logs.decode import look
+from bounds.logs.find import find
+from bounds.logs.recipes import RECIPES
+from bounds.logs.registry import recognised
 
 
 @cache
 def example():
     """The example log as plain records, without its exact columns (few trainers log them)."""
-    frame = pd.read_parquet(bounds.evidence.readers.example_path())
+    frame = pd.read_parquet(bounds.logs.example_path())
     names = ["prompt_id", "reward", "rollout_logprobs", "train_logprobs"]
     return [
         {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in zip(names, row, strict=True)}
@@ -185,7 +185,7 @@ def test_compressed_files_are_read_as_they_are(tmp_path, layout, compress):
 
 def test_what_compressed_files_may_not_hold(tmp_path):
     path = tmp_path / "x"
-    path.write_bytes(gzip.compress(bounds.evidence.readers.example_path().read_bytes()))
+    path.write_bytes(gzip.compress(bounds.logs.example_path().read_bytes()))
     with pytest.raises(bounds.TraceError, match="this is gzip, and there is no JSON in it"):
         bounds.read_traces(path)
 
@@ -321,7 +321,7 @@ def test_nemo_rl_long_lines_are_decoded_without_their_content(tmp_path):
     assert time.perf_counter() - start < naive
     assert record["mask"].sum() == len(example()[0]["rollout_logprobs"])
     code = (
-        "import resource, sys; from bounds.evidence.readers import read_records\n"
+        "import resource, sys; from bounds.logs import read_records\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
         "next(read_records(sys.argv[2])); before = peak()\n"
         "next(read_records(sys.argv[1])); print(peak() - before)"
@@ -525,7 +525,7 @@ def test_fillers_of_any_floor_count_nowhere_and_are_missing_under_the_mask(tmp_p
 
 def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
     path = writers.canonical(tmp_path, example())
-    monkeypatch.setattr("bounds.evidence.readers.source.MAX_RECORD", 500)
+    monkeypatch.setattr("bounds.logs.decode.MAX_RECORD", 500)
     with pytest.raises(bounds.TraceError, match=r"log.jsonl:1: longer than 0 MiB without an end"):
         bounds.read_traces(path)
 
@@ -594,7 +594,7 @@ def test_damaged_files_give_a_result_or_a_clear_error(tmp_path, name):
 
 def test_nothing_known_is_decoded_by_an_unbounded_type():
     """A row's fields are typed: an object where a number should be is an error, not a structure that is built."""
-    from bounds.evidence.readers.nemo_rl import _Row
+    from bounds.logs.nemo_rl import _Row
 
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"prev_logprobs": {"a": [1]}}', type=_Row)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bounds.surface.cli import main
+from bounds.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

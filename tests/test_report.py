@@ -11,10 +11,10 @@ from importlib import metadata
 import pytest
 
 import bounds
-from bounds.evidence.readers import example_path
-from bounds.results import HYPOTHESES
-from bounds.surface.cli import main
-from bounds.surface.report import page
+from bounds.certificate.guarantee import HYPOTHESES
+from bounds.cli.main import main
+from bounds.logs import example_path
+from bounds.report import page
 
 VOID = {"meta", "link", "br", "img", "input"}
 

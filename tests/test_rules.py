@@ -15,7 +15,7 @@ from oracle import real, truth
 
 import bounds
 from bounds.divergence.inequalities import chi2_per_kl, pinsker_curve
-from bounds.theory.published import PUBLISHED_RULES
+from bounds.rules.published import PUBLISHED_RULES
 
 NAMES = [r.name for r in bounds.RULES]
 PUBLISHED = [r.name for r in PUBLISHED_RULES]

@@ -11,8 +11,8 @@ import pytest
 import bounds
 from bounds._markup import latex_table, markdown_table
 from bounds._show import Shown
-from bounds.evidence.metrics import metrics
-from bounds.evidence.objectives import objectives
+from bounds.questions.metrics import metrics
+from bounds.questions.objectives import objectives
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import bounds
-from bounds.evidence import moments as moments_module
-from bounds.evidence import stream as stream_module
-from bounds.evidence.moments import Moments
-from bounds.evidence.readers import read_traces
-from bounds.evidence.stream import stream
-from bounds.surface.cli import main
+from bounds.certificate import moments as moments_module
+from bounds.certificate import stream as stream_module
+from bounds.certificate.moments import Moments
+from bounds.certificate.stream import stream
+from bounds.cli.main import main
+from bounds.logs import read_traces
 from tests.test_moments import MASK, STATISTICS, numbers, records
 
 T = 16
@@ -186,7 +186,7 @@ def test_a_state_knows_how_and_what_it_read(tmp_path):
 
 
 def test_files_of_a_log_keep_its_changes(tmp_path, rows):
-    from bounds.evidence.masks import second_half
+    from bounds.questions.mask_study import second_half
 
     for k in (0, 1):
         write_jsonl(tmp_path / f"{k}.jsonl", [{**r, "prompt_id": f"{k}{r['prompt_id']}"} for r in rows])
@@ -264,7 +264,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
 
 
 def test_only_the_half_on_which_no_mask_is_chosen(rows):
-    from bounds.evidence.masks import prompt_half, second_half
+    from bounds.questions.mask_study import prompt_half, second_half
 
     traces = bounds.TraceSet.from_records(rows, horizon=T)
     half = second_half(traces)
@@ -333,7 +333,7 @@ def test_the_engine_alone(tmp_path, capsys, rows):
 
 
 def test_metrics_by_hand(rows):
-    from bounds.evidence.metrics import metrics
+    from bounds.questions.metrics import metrics
 
     table = metrics(bounds.TraceSet.from_records(rows, horizon=T))
     d = [np.subtract(r["train_logprobs"], r["rollout_logprobs"]) for r in rows]
@@ -359,7 +359,7 @@ def test_metrics_by_hand(rows):
 
 
 def test_metrics_are_not_clamped():
-    from bounds.evidence.metrics import metrics
+    from bounds.questions.metrics import metrics
 
     rows = [
         {"prompt_id": f"p{i}", "rollout_logprobs": [-1.5] * 2000, "train_logprobs": [-1.0] * 2000} for i in range(3)

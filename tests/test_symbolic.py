@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import bounds
+from bounds.cli import main as cli
 from bounds.proof import CHECKS
 from bounds.proof.restated import BY_POSITION, RESTATED
-from bounds.surface import cli
 
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
 

@@ -14,8 +14,8 @@ import pytest
 
 import bounds
 from bounds._terminal import TerminalTable, plain
-from bounds.surface.cli import main
-from bounds.surface.commands.progress import counting_progress
+from bounds.cli.main import main
+from bounds.cli.progress import counting_progress
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 WORDS = re.compile(r"[A-Za-z_]{4,}")

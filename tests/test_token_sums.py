@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bounds
-from bounds.evidence import moments as moments_module
-from bounds.evidence import token_sums
-from bounds.evidence.moments import Moments
-from bounds.evidence.token_sums import errors, signs
+from bounds.certificate import moments as moments_module
+from bounds.certificate import statistics as token_sums
+from bounds.certificate.moments import Moments
+from bounds.certificate.statistics import errors, signs
 from tests.test_moments import MASK, STATISTICS, numbers, records
 
 WAYS = pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "kernel"])

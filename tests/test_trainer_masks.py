@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from bounds.theory.mask_statistics import Tokens, pooled
-from bounds.theory.masking import Mask
+from bounds.masks.mask import Mask
+from bounds.masks.statistics import Tokens, pooled
 
 
 def padded(seed, scale, shape=(200, 12)):

@@ -11,9 +11,9 @@ import numpy as np
 
 from bounds._checks import FloatArray
 from bounds.proof.exact import Problem, Tree, random_problem
-from bounds.results import Withheld
-from bounds.theory.fields import FIELDS
-from bounds.theory.unified import RULES, rule, unified
+from bounds.rules.bound import Withheld
+from bounds.rules.fields import FIELDS
+from bounds.rules.unified import RULES, rule, unified
 
 #: Bounds below this are left out: float64 trees are exact to a millionth of it only.
 _NOISE = 1e-7

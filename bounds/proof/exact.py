@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bounds._rounding import round_up
 from bounds.divergence import rows
-from bounds.theory.profile import Profile
+from bounds.rules.profile import Profile
 
 Rows = npt.NDArray[Any]  # float64, or object with Fraction entries
 

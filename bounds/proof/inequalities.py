@@ -9,8 +9,8 @@ from fractions import Fraction
 from bounds.proof import cases
 from bounds.proof.check import EXACT, INTERVAL
 from bounds.proof.logarithms import Number, kl
-from bounds.theory.fields import PUBLISHED, SHARP
-from bounds.theory.unified import RULES
+from bounds.rules.fields import PUBLISHED, SHARP
+from bounds.rules.unified import RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ import numpy as np
 from bounds._rounding import exact, round_up, sqrt_enclosure
 from bounds.proof.exact import Problem, random_problem
 from bounds.proof.worst_case import homogeneous, two_stage
-from bounds.results import BoundTable
-from bounds.theory.fills import FILLS, NEED_SUPPORT
-from bounds.theory.terms import capped_sum
-from bounds.theory.unified import RULES, rule, unified
+from bounds.rules.bound import BoundTable
+from bounds.rules.implied import FILLS, NEED_SUPPORT
+from bounds.rules.sums import capped_sum
+from bounds.rules.unified import RULES, rule, unified
 
 #: Which true quantities a rule is given.
 _KNOWN: tuple[tuple[str, ...], ...] = (

@@ -14,9 +14,9 @@ from typing import Any
 import sympy as sp
 
 from bounds._rounding import exact, sqrt_enclosure
-from bounds.theory.profile import Profile
-from bounds.theory.terms import sqrt_sum
-from bounds.theory.unified import rule
+from bounds.rules.profile import Profile
+from bounds.rules.sums import sqrt_sum
+from bounds.rules.unified import rule
 
 _T, _t = sp.symbols("T t", integer=True, positive=True)
 _delta, _eps, _D, _tv, _A = sp.symbols("delta epsilon D TV A", positive=True)

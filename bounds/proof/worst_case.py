@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from bounds.certificate.response_columns import shortfall
 from bounds.divergence.rows import k3, kl_divergence
-from bounds.evidence.response_columns import shortfall
 from bounds.proof.exact import Problem, Tree
-from bounds.theory.profile import Profile
-from bounds.theory.unified import RULES, unified
+from bounds.rules.profile import Profile
+from bounds.rules.unified import RULES, unified
 
 #: What the binomial sums may be wrong by, relative.
 _SUMMATION = 1e-9

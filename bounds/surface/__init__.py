@@ -1,1 +1,1 @@
-"""What people see: plots, figures, the command line."""
+"""The old home of ``bounds.training``, importable for one more release."""

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from playwright.sync_api import sync_playwright
 
-from bounds.surface.cli import main
+from bounds.cli.main import main
 
 SECTIONS = 8  # with steps, without a noise floor
 
@@ -27,7 +27,7 @@ def browser():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """As a user makes it."""
-    from bounds.evidence.readers import example_path
+    from bounds.logs import example_path
 
     path = tmp_path_factory.mktemp("report") / "report.html"
     assert main(["certify", str(example_path("run")), "--mask", "seq_max_k2<=0.05", "--html", str(path)]) == 0

@@ -14,8 +14,8 @@ import writers
 from test_readers import example, export, said, same, truth
 
 import bounds
-from bounds.evidence.readers import FORMATS
-from bounds.evidence.readers.source import look
+from bounds.logs import FORMATS
+from bounds.logs.decode import look
 
 
 def dump(path, payload=None, **options):
@@ -126,7 +126,7 @@ def test_without_torch_the_error_says_what_to_install(tmp_path):
     path = dump(tmp_path / "3.pt")
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from bounds.surface.cli import main; sys.exit(main(['certify', sys.argv[1]]))"
+        "from bounds.cli.main import main; sys.exit(main(['certify', sys.argv[1]]))"
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
     assert done.returncode == 2

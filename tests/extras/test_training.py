@@ -11,17 +11,18 @@ import pytest
 import torch
 
 import bounds
+from bounds import training
 from bounds.divergence import rows
-from bounds.surface import _tensors, training
-from bounds.surface.training import (
+from bounds.masks.mask import Criterion, Mask
+from bounds.masks.statistics import STATISTICS, Tokens, pooled
+from bounds.training import (
     Monitor,
+    _tensors,
     divergences_from_logits,
     masked_surrogate_loss,
     trust_region_mask,
     trust_region_mask_from_logits,
 )
-from bounds.theory.mask_statistics import STATISTICS, Tokens, pooled
-from bounds.theory.masking import Criterion, Mask
 
 B, L, V = 40, 17, 11
 SER, LN_TRM = "seq_mean_ratio_deviation<=0.4", "ln_trm(T=17,epsilon=0.1)<=0.4"

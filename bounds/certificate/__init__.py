@@ -1,0 +1,1 @@
+"""From logged responses to a Certificate."""

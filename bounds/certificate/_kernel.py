@@ -1,0 +1,172 @@
+"""The look at the tokens of a log, compiled by numba; bounds/certificate/statistics.py says what is looked for.
+
+Loops are vectors: no branch, no call, and few enough results for the registers. What needs exp, |d| >= 1/2, is rare
+and comes after.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from bounds.certificate.statistics import IMPOSSIBLE_SAMPLE, POSITIVE, SHIFT_GAP, SHIFT_NEAR, SHIFT_SAME, TRUE_ZERO
+from bounds.divergence.rows import SERIES_RADIUS, k3_series
+
+# Sums may be reordered (that is what makes them vectors); nothing is assumed away about inf and NaN.
+_sums = njit(fastmath={"contract", "reassoc", "nsz"})
+_LARGEST = np.int64(2**63 - 1)
+_series = njit(fastmath={"contract"})(k3_series)
+
+
+@njit(nogil=True)
+def fill_errors(roll: Any, theta: Any, starts: Any, weights: Any, responses: Any, k3_at: Any, deficit_at: Any) -> None:
+    """As ``token_sums._fill_errors``."""
+    for i in range(weights.size):
+        x, y = roll[starts[i] : starts[i + 1]], theta[starts[i] : starts[i + 1]]
+        d, k3, gain, deficit, far = _near(x, y, weights[i], k3_at, deficit_at)
+        if far > 0.0:
+            more = _far(x, y, weights[i], k3_at, deficit_at)
+            k3, gain, deficit = k3 + more[0], gain + more[1], deficit + more[2]
+        row = responses[i]
+        row.d, row.k3, row.gain, row.deficit = d, k3, gain, deficit
+        row.lowest, row.highest = _ends(x, y)
+
+
+@_sums
+def _near(x: Any, y: Any, weight: float, k3_at: Any, deficit_at: Any) -> Any:
+    """Sums over the tokens where the series of k3 converges, and how many others there are."""
+    total = k3 = gain = deficit = far = 0.0
+    for t in range(x.size):
+        d = y[t] - x[t]
+        inside = abs(d) < SERIES_RADIUS
+        near = d if inside else 0.0
+        divergence = _series(near)
+        more = divergence + near
+        less = -more if more < 0.0 else 0.0
+        total += d
+        k3 += divergence
+        gain += more
+        deficit += less
+        far += 0.0 if inside else 1.0
+        k3_at[t] += weight * divergence
+        deficit_at[t] += weight * less
+    return total, k3, gain, deficit, far
+
+
+@njit
+def _far(x: Any, y: Any, weight: float, k3_at: Any, deficit_at: Any) -> Any:
+    k3 = gain = deficit = 0.0
+    for t in range(x.size):
+        d = y[t] - x[t]
+        if not abs(d) < SERIES_RADIUS:
+            more = math.expm1(d)
+            divergence = more - d if d < math.inf else math.inf
+            less = max(-more, 0.0)
+            k3 += divergence
+            gain += more
+            deficit += less
+            k3_at[t] += weight * divergence
+            deficit_at[t] += weight * less
+    return k3, gain, deficit
+
+
+@njit
+def _ends(x: Any, y: Any) -> Any:
+    """The least and the largest d, found among whole numbers of the same order, whose search is a vector."""
+    low, high = _LARGEST, -_LARGEST
+    for t in range(x.size):
+        number = _ordered(np.float64(y[t] - x[t]).view(np.int64))
+        low = number if number < low else low
+        high = number if number > high else high
+    return np.int64(_ordered(low)).view(np.float64), np.int64(_ordered(high)).view(np.float64)
+
+
+@njit
+def _ordered(bits: Any) -> Any:
+    """The bits of a float64 as a number that grows with it; the same once more gives the bits back."""
+    return bits ^ ((bits >> np.int64(63)) & _LARGEST)
+
+
+@njit(nogil=True)
+def fill_signs(roll: Any, theta: Any, starts: Any, responses: Any, totals: Any) -> None:
+    """As ``token_sums._fill_signs``."""
+    total = totals[0]
+    for i in range(responses.size):
+        x, y = roll[starts[i] : starts[i + 1]], theta[starts[i] : starts[i + 1]]
+        row = responses[i]
+        row.telling, gap = _telling(x, y)
+        row.near_earlier, row.same_earlier, earlier = _shift(y, x)
+        row.near_later, row.same_later, later = _shift(x, y)
+        while row.tail < x.size and x[x.size - 1 - row.tail] == y[x.size - 1 - row.tail]:
+            row.tail += 1
+        total.gap += gap
+        total.after_earlier += earlier
+        total.after_later += later
+        _relation(x, y, total)
+        _count(x, y, total)
+
+
+@_sums
+def _telling(x: Any, y: Any) -> Any:
+    count = size = 0.0
+    for t in range(1, x.size - 1):
+        gap = abs(y[t] - x[t])
+        telling = 1.0 if gap > SHIFT_GAP else 0.0
+        count += telling
+        size += gap * telling
+    return count, size
+
+
+@_sums
+def _shift(ahead: Any, behind: Any) -> Any:
+    near = same = size = 0.0
+    for t in range(1, ahead.size - 1):
+        gap = abs(ahead[t] - behind[t])
+        before, then = abs(ahead[t - 1] - behind[t]), abs(ahead[t] - behind[t + 1])
+        after = before if before > then else then
+        telling = gap > SHIFT_GAP
+        near += 1.0 if telling & (after < SHIFT_NEAR * gap) else 0.0
+        same += 1.0 if telling & (after < SHIFT_SAME * gap) else 0.0
+        size += after if telling else 0.0
+    return near, same, size
+
+
+@_sums
+def _relation(x: Any, y: Any, total: Any) -> None:
+    sx = sd = xx = dd = xd = 0.0
+    for t in range(x.size):
+        d = y[t] - x[t]
+        sx += x[t]
+        sd += d
+        xx += x[t] * x[t]
+        dd += d * d
+        xd += x[t] * d
+    total.x += sx
+    total.d += sd
+    total.xx += xx
+    total.dd += dd
+    total.xd += xd
+
+
+@njit
+def _count(x: Any, y: Any, total: Any) -> None:
+    unequal = numbers = other_numbers = zeros = other_zeros = unlikely = positive = 0
+    for t in range(x.size):
+        roll, theta = x[t], y[t]
+        unequal += roll != theta
+        numbers += roll != 0.0
+        other_numbers += theta != 0.0
+        zeros += (roll == 0.0) & (theta < TRUE_ZERO)
+        other_zeros += (theta == 0.0) & (roll < TRUE_ZERO)
+        unlikely += roll < IMPOSSIBLE_SAMPLE
+        positive += (roll > POSITIVE) | (theta > POSITIVE)
+    total.unequal += unequal
+    total.rollout_numbers += numbers
+    total.train_numbers += other_numbers
+    total.rollout_zeros += zeros
+    total.train_zeros += other_zeros
+    total.unlikely += unlikely
+    total.positive += positive

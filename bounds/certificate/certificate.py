@@ -1,0 +1,279 @@
+"""What a log says about two policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bounds._checks import unknown
+from bounds._show import Cells, Row, Shown, many, shown
+from bounds.certificate.explanation import Comparison
+from bounds.certificate.finding import Finding
+from bounds.certificate.guarantee import ENDS_ONLY, HYPOTHESES, Guarantees
+from bounds.certificate.mask_parts import MaskReport
+from bounds.results import Assumption, Interval, Standing, assumption_dicts
+from bounds.rules.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Certificate(Shown):
+    """What a log says about two policies: estimates, bounds at them, and what was assumed.
+
+    Attributes
+    ----------
+    estimates : mapping of name to Interval or None
+        Divergences in nats, per response or per token as the name says; None with the reason in ``reasons``.
+    table : BoundTable
+        Bounds at the point estimates, in units of the reward.
+    optimistic : tuple of Bound
+        Published rules as if the largest divergence that was seen were the supremum, which no sample shows.
+    best, best_upper, best_published : Bound or None
+        B* at the estimates, at their upper limits, and of the paper's six families.
+    mask : MaskReport or None
+        What the mask that was asked about keeps.
+    noise_floor : Comparison or None
+        This log against one of a repeated forward pass of the same weights.
+    guarantees : Guarantees
+        Intervals of J(theta) - J(roll), also as :attr:`improvement` and :attr:`improvement_these_prompts`.
+    diagnosis : tuple of Finding
+        What was seen in the log, on how much of it, and what it does to the result.
+    warnings, assumptions : tuples
+        What is remarkable about the log; what was taken for granted.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> c = bounds.certify(bounds.example_traces())
+    >>> round(c.estimates["kl_seq"].value, 3), c.estimates["kl_seq"].standing.label
+    (0.072, 'estimated')
+    """
+
+    responses: int
+    prompts: int
+    tokens: int
+    horizon: int
+    at_horizon: float
+    confidence: float
+    estimates: Mapping[str, Interval | None]
+    table: BoundTable
+    optimistic: tuple[Bound, ...]
+    best_upper: Bound | None
+    mask: MaskReport | None
+    guarantees: Guarantees
+    diagnosis: tuple[Finding, ...]
+    noise_floor: Comparison | None
+    reasons: Mapping[str, str]
+    warnings: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def best(self) -> Bound | None:
+        """B*: the smallest bound at the point estimates; optimistic maxima never enter it."""
+        return self.table.best
+
+    @property
+    def best_published(self) -> Bound | None:
+        """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
+        optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
+        return self.table.best_published or optimistic
+
+    @property
+    def improvement(self) -> Interval | None:
+        """J(theta) - J(roll) for new prompts like these: finite-sample, with no assumption on the policies."""
+        return self.guarantees.new_prompts
+
+    @property
+    def improvement_these_prompts(self) -> Interval | None:
+        """J(theta) - J(roll), averaged over the prompts of this log."""
+        return self.guarantees.these_prompts
+
+    @property
+    def doubted(self) -> bool:
+        """Whether something in the log speaks against the hypotheses of a gain or loss that would be guaranteed."""
+        i = self.guarantees.headline(self.prompts)
+        claimed = i is not None and (i.low > 0.0 or i.high < 0.0)
+        return claimed and any(f.name == "hypotheses" for f in self.diagnosis)
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether both policies' log-probs are bitwise identical, as copies are, and no supremum was assumed."""
+        said = {a.what for a in self.assumptions}
+        return any(f.name == "identical" for f in self.diagnosis) and said.isdisjoint(
+            ("delta", "epsilon", "log_ratio_max")
+        )
+
+    @property
+    def withheld(self) -> tuple[Withheld, ...]:
+        """Rules that were evaluated neither at the estimates nor optimistically."""
+        shown_names = {b.name for b in self.optimistic}
+        return tuple(w for w in self.table.withheld if w.name not in shown_names)
+
+    def quantity(self, name: str, *, upper: bool) -> float | None:
+        """A named number as a requirement sees it: at its far end; B* at the upper limits, None if optimistic.
+
+        None, too, where the log shows nothing (:attr:`shows_nothing`).
+
+        Raises
+        ------
+        KeyError
+            For an unknown name, with the likely meant one.
+        """
+        winners = {
+            "b_star": self.best_upper if upper else self.best,
+            "b_star_upper": self.best_upper,
+            "b_star_published": self.best_published,
+        }
+        if name in winners:
+            bound = winners[name]
+            return None if bound is None or bound.optimistic or self.shows_nothing else bound.value
+        intervals = {**self.estimates, "improvement": None, **self.guarantees.intervals()}
+        if name not in intervals:
+            raise KeyError(unknown("quantity", name, [*winners, *intervals]))
+        interval = intervals[name]
+        return None if interval is None or self.shows_nothing else (interval.high if upper else interval.low)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each estimate, and for each interval of J(theta) - J(roll)."""
+        import pandas as pd
+
+        intervals = {**self.estimates, **self.guarantees.intervals()}
+        rows = [{"name": n, **i.to_dict()} for n, i in intervals.items() if i is not None]
+        return pd.DataFrame(rows).drop(columns="vacuous", errors="ignore")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, keys as ``trm-bounds certify --json`` prints them."""
+        return {
+            "responses": self.responses,
+            "prompts": self.prompts,
+            "tokens": self.tokens,
+            "horizon": self.horizon,
+            "at_horizon": self.at_horizon,
+            "estimates": {n: None if i is None else i.to_dict() for n, i in self.estimates.items()},
+            "bounds": [b.to_dict() for b in (*self.table.bounds, *self.optimistic)],
+            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
+            "b_star": named_value(self.best),
+            "b_star_upper": named_value(self.best_upper),
+            "b_star_published": named_value(self.best_published),
+            "improvement": None,
+            **self.guarantees.to_dict(),
+            "hypotheses": list(HYPOTHESES),
+            "reasons": dict(self.reasons),
+            "noise_floor": None if self.noise_floor is None else self.noise_floor.to_dict(),
+            "mask": None if self.mask is None else self.mask.to_dict(),
+            "diagnosis": [f.to_dict() for f in self.diagnosis],
+            "warnings": list(self.warnings),
+            "assumptions": assumption_dicts(self.assumptions),
+        }
+
+    def sentence(self) -> str:
+        """What is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
+        kl_seq, spread = self.estimates["kl_seq"], self.table.reward_spread
+        doubt = (
+            " But something in the log speaks against what this rests on (see what was seen)." if self.doubted else ""
+        )
+        return f"{self.guarantees.sentence(self.prompts, kl_seq, spread)}{doubt} {self._error_sentence()}"
+
+    def _error_sentence(self) -> str:
+        if self.shows_nothing:
+            return (
+                "How wrong the surrogate can be was not measured: both policies' log-probs are bitwise identical, as "
+                "copies are."
+            )
+        if self.best is None:
+            return "No bound applies to this log."
+        text = f"At the estimates, |J(theta) - J(roll) - L'| <= {shown(self.best.value)} ({self.best.name})"
+        if self.best_upper is not None:
+            text += f"; at their upper {100 * self.confidence:.6g}% limits {shown(self.best_upper.value)}"
+        if self.best_published is not None:
+            where = " at the largest divergence seen (optimistic)" if self.best_published.optimistic else ""
+            text += f"; the published B* is {shown(self.best_published.value)}{where}"
+        return text + f". Standing: {self.best.standing.label}."
+
+    def _range(self) -> str:
+        low, high = self.table.profile["reward_range"]
+        return f"(rewards are declared to lie in [{low:g}, {high:g}])"
+
+    @staticmethod
+    def _noise_line(noise: Comparison) -> str:
+        (floor, _, _), (above, low, high) = noise.first["kl_seq"].texts(), noise.difference["kl_seq"].texts()
+        return (
+            f"Noise floor: two forward passes of the same weights alone give kl_seq = {floor}; what is above it is "
+            f"{above} ({low} to {high})."
+        )
+
+    def heading(self) -> str:
+        """What was logged."""
+        return (
+            f"{many(self.responses, 'response')} to {many(self.prompts, 'prompt')}, "
+            f"{many(self.tokens, 'policy token')}, horizon "
+            f"{self.horizon} ({self.at_horizon:.1%} of the responses reach it)"
+        )
+
+    def tables(self) -> list[Cells]:
+        """What was seen, estimates, guarantees, bounds."""
+        guaranteed = [self.guarantee_cells()] if self.improvement else []
+        seen = [self.diagnosis_cells()] if self.diagnosis else []
+        return [*seen, self.estimate_cells(), *guaranteed, self.bound_cells()]
+
+    def diagnosis_cells(self) -> Cells:
+        """What was seen in the log."""
+        rows: list[Row] = [
+            ([f.text if f.name == "reading" else f.name, str(f.count), f.unit, f.effect], False) for f in self.diagnosis
+        ]
+        return ["seen in the log", "on", "of what", "what it does"], rows
+
+    def estimate_cells(self) -> Cells:
+        """Every estimate with its interval."""
+        rows: list[Row] = []
+        for name, i in self.estimates.items():
+            if i is None:
+                rows.append(([name, "-", "", "", self.reasons.get(name, "")], False))
+            else:
+                value, low, high = i.texts()
+                how = i.method.split(";")[0]
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
+        return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
+
+    def guarantee_cells(self, *, measured: bool | None = None) -> Cells:
+        """Intervals of J(theta) - J(roll): all, or those that hold for every sample size, or the estimated ones."""
+        rows: list[Row] = []
+        for name, i in self.guarantees.intervals().items():
+            if measured is None or measured == (i.standing is not Standing.ESTIMATED):
+                value, low, high = i.texts()
+                value = "-" if name in ENDS_ONLY else value
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
+        return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
+
+    def bound_cells(self) -> Cells:
+        """Bounds at the estimates, and optimistic ones."""
+        both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
+        return both.cells(best=self.best, published=self.best_published)
+
+    def notes(self) -> list[str]:
+        """What the numbers rest on, what was assumed, what is remarkable."""
+        lines = [self.of_intervals(), "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}."]
+        lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
+        return [*lines, *self.details(), *(f"Warning: {w}" for w in self.warnings)]
+
+    def of_intervals(self) -> str:
+        """What the intervals are."""
+        return (
+            f"Estimated intervals are Student's t over {many(self.prompts, 'prompt')}: asymptotic, no certificates. "
+            "Measured ones hold for every sample size."
+        )
+
+    def details(self) -> list[str]:
+        """Noise floor and mask, what could not be said, what was assumed."""
+        lines = [] if self.noise_floor is None else [self._noise_line(self.noise_floor)]
+        lines += [] if self.mask is None else [str(self.mask)]
+        lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
+        lines += withheld_lines(self.withheld)
+        lines += [f"Assumed: {a}" for a in self.assumptions]
+        return [
+            *lines,
+            "theta is the policy that scored train_logprobs (in a trainer's log: before that step's update).",
+        ]

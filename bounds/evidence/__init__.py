@@ -1,1 +1,0 @@
-"""Logged responses go in, estimates and guarantees come out."""

@@ -1,0 +1,234 @@
+"""Bytes in: decompressed as they are read, one record at a time, with a limit on how long one may be."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import re
+import struct
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+import msgspec
+import numpy as np
+
+from bounds._checks import FloatArray
+from bounds.logs.format import Head
+from bounds.logs.response import TraceError
+
+#: Longest record in bytes: a file of one endless line must not fill the memory.
+MAX_RECORD = 2**29
+
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_PARQUET = b"PAR1"
+_ZIP = b"PK\x03\x04"
+_PICKLE_NAMES = 2**24  # bytes of a torch file's pickle that are searched for names; it is never executed
+
+T = TypeVar("T")
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A file to read from, decompressed on the way if it is gzip or zstd."""
+    with path.open("rb") as file:
+        compression = _compression(file.read(4))
+    if not compression:
+        return path.open("rb")
+    import pyarrow as pa
+
+    return io.BufferedReader(cast(Any, pa.CompressedInputStream(pa.OSFile(str(path)), compression)))
+
+
+def look(path: Path) -> Head:
+    """What can be seen at the beginning of a file.
+
+    Raises
+    ------
+    TraceError
+        If it cannot be decompressed.
+    """
+    with path.open("rb") as raw:
+        compression = _compression(raw.read(4))
+    try:
+        with open_log(path) as file:
+            magic = file.read(64)
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from None
+    if magic.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[")):
+        return Head("json", _json_keys(path), magic, compression)
+    if compression:  # Parquet and torch files are compressed inside, and need random access
+        return Head("", frozenset(), magic, compression)
+    if magic.startswith(_PARQUET):
+        return Head("parquet", _parquet_keys(path), magic)
+    if magic.startswith(_ZIP) and (names := _torch_names(path)) is not None:
+        return Head("torch", names, magic)
+    if magic[:1] == b"\x80" and magic[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return Head("pickle", frozenset(), magic)
+    return Head("", frozenset(), magic)
+
+
+def documents(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Where each JSON value of a file stands, and its text.
+
+    One value a line; or one value, or one array of values, spread over many lines.
+
+    Raises
+    ------
+    TraceError
+        If the file cannot be read, or a record is longer than :data:`MAX_RECORD`.
+    """
+    lines = _lines(path)
+    for number, text in lines:
+        start = text.strip()
+        if number == 1 and (start == b"{" or start.startswith(b"[")):
+            yield from _whole(path, chain([text], (t for _, t in lines)))
+        elif start:
+            yield f"{path}:{number}", text
+
+
+def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T]]:
+    """Each JSON value of a file, decoded to the fields that are needed.
+
+    Raises
+    ------
+    TraceError
+        Naming file, line and row.
+    """
+    for row, (place, text) in enumerate(documents(path)):
+        yield place, decode(decoder, text, f"{place}: row {row}")
+
+
+def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
+    """One JSON value; NaN and Infinity, which Python's json writes, are read although they are not JSON."""
+    try:
+        try:
+            return decoder.decode(text)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return cast(T, msgspec.convert(json.loads(text), decoder.type))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise TraceError(f"{where}: {error}") from None
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, none of them None; while one is used, a thread reads the next."""
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = reader.submit(next, items, None)
+            yield item
+
+
+def field_names(text: bytes) -> tuple[str, ...]:
+    """The field names of a JSON object; none for anything else."""
+    try:
+        try:
+            return tuple(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+        except msgspec.ValidationError:
+            return ()
+        except msgspec.DecodeError:
+            return tuple(dict(json.loads(text)))
+    except (ValueError, TypeError, RecursionError):
+        return ()
+
+
+def numbers(values: Any, name: str, where: str) -> FloatArray:
+    """A flat float64 array of what was decoded, taken out of the length-1 list that may wrap it; null is NaN."""
+    if values is None:
+        raise TraceError(f"{where}: {name} is missing")
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    try:
+        return floats(values)
+    except (TypeError, ValueError, OverflowError):
+        raise TraceError(f"{where}: {name} must be a list of numbers, or a list with one such list") from None
+
+
+def floats(values: list[Any]) -> FloatArray:
+    """A list of numbers as float64; null is NaN. Packing is four times as fast as NumPy, and knows no null."""
+    try:
+        return np.frombuffer(bytearray(struct.pack(f"{len(values)}d", *values)), dtype=np.float64)
+    except struct.error:
+        return np.array(values, dtype=np.float64)
+
+
+def _compression(head: bytes) -> str:
+    return next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), "")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file, counted from 1, without a byte order mark."""
+    number = 0
+    try:
+        with open_log(path) as file:
+            while text := file.readline(MAX_RECORD + 1):
+                number += 1
+                _refuse_longer(len(text), f"{path}:{number}")
+                yield number, text.removeprefix(codecs.BOM_UTF8)
+    except TraceError:
+        raise
+    except (OSError, ValueError) as error:  # a damaged stream; pyarrow's own errors are of these kinds
+        raise TraceError(f"{path}: damaged after line {number}: {error}") from None
+
+
+def _whole(path: Path, texts: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The values of a file that is one JSON value, or an array of them."""
+    body = bytearray()
+    for text in texts:
+        body += text
+        _refuse_longer(len(body), str(path))
+    if not body.lstrip().startswith(b"["):
+        yield str(path), bytes(body)
+        return
+    try:
+        try:
+            values = [bytes(v) for v in msgspec.json.decode(body, type=list[msgspec.Raw])]
+        except msgspec.DecodeError:
+            values = [json.dumps(v).encode() for v in json.loads(body)]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise TraceError(f"{path}: {error}") from None
+    if not values:
+        raise TraceError(f"{path}: this is an empty JSON array")
+    yield from ((str(path), v) for v in values)
+
+
+def _refuse_longer(size: int, place: str) -> None:
+    if size > MAX_RECORD:
+        raise TraceError(f"{place}: longer than {MAX_RECORD >> 20} MiB without an end: write one response a line")
+
+
+def _json_keys(path: Path) -> frozenset[str]:
+    """The field names of the first record; none where it is no object."""
+    try:
+        _, text = next(documents(path))
+    except (StopIteration, TraceError):
+        return frozenset()  # what is wrong is said where the file is read
+    return frozenset(field_names(text))
+
+
+def _parquet_keys(path: Path) -> frozenset[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return frozenset(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError, ValueError):  # ValueError: a name that is not UTF-8
+        return frozenset()
+
+
+def _torch_names(path: Path) -> frozenset[str] | None:
+    """The short texts in the pickle of a torch.save file, found by searching its bytes; None for another zip."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
+            with archive.open(name) as file:
+                code = file.read(_PICKLE_NAMES)
+    except Exception:  # whatever the zip module raises for a damaged archive
+        return None
+    found = re.findall(rb"X(.)\0\0\0([A-Za-z0-9_]+)", code, re.DOTALL)
+    return frozenset(text[: size[0]].decode() for size, text in found)

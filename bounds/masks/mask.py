@@ -1,0 +1,269 @@
+"""Masks: which responses a trust region keeps, in a form of our own and in the names that trainers use.
+
+A mask is a comma of criteria, all of which must hold:
+
+=================================================  ==================================================================
+``seq_max_k2<=0.05``, ``seq_max_kl<=0.01``         TRM-Max, on sampled tokens and on the full vocabulary
+``seq_mean_k3<=0.001``, ``seq_mean_kl<=0.001``     TRM-Avg, likewise; both with a comma between them: combined
+``ln_trm(T=4096,epsilon=5e-3,delta=1e-4)<=0.03``   LN-TRM, T the generation cap
+``seq_mean_ratio_deviation<=0.05``                 SER
+``seq_mean_k1=0.999_1.001``                        verl: bounds on the geometric mean of roll/theta
+``seq_product_ratio<=3``, ``seq_min_ratio>=1e-4``  other trainers: bounds on theta/roll, either end may be absent
+``token_k2<=0.05``, ``token_ratio=0.5_5``          drops tokens, not responses
+``clip_token_ratio<=2``                            truncates a weight (TIS), drops nothing
+``verl:rollout_rs=seq_mean_k3 ...``                a trainer's own options, see :meth:`bounds.Mask.from_trainer`
+=================================================  ==================================================================
+
+:mod:`bounds.masks.statistics` defines the statistics. Only criteria that drop whole responses are masks M(x, y);
+guarantees speak of those. What drops or reweighs tokens changes the objective instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from bounds._checks import BoolArray, FloatArray, IntArray, unknown
+from bounds.masks.statistics import (
+    STATISTICS,
+    TOKEN_STATISTICS,
+    Tokens,
+    TokenStatistic,
+    counted,
+    exact_text,
+    pooled,
+    threshold,
+)
+from bounds.masks.thresholds import bounds_of, canonical_ln_trm, token_of
+from bounds.masks.trainers import TRAINERS, in_own_form, options_of
+
+__all__ = ["PAPER", "STATISTICS", "TOKEN_STATISTICS", "Criterion", "Mask", "pooled"]
+
+#: The masks of the paper's experiments (2512.23075): each alone, and both, looser, together.
+PAPER: Mapping[str, str] = {
+    "TRM-Max": "seq_max_k2<=0.05",
+    "TRM-Avg": "seq_mean_k3<=0.001",
+    "TRM-Max and TRM-Avg": "seq_max_k2<=0.1,seq_mean_k3<=0.002",
+}
+
+_CRITERION = re.compile(r"(?P<name>ln_trm\([^()]*\)|\w+)\s*(?P<sign><=|>=|=)\s*(?P<value>\S+)")
+_COMMA = re.compile(r",(?![^()]*\))")
+_CLIP = "clip_"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A statistic and the closed range [low, high] that it must lie in; an absent end is 0 (-inf) or inf.
+
+    ``clips``: the statistic is a weight that is truncated to the range, and nothing is dropped.
+    """
+
+    statistic: str
+    low: float
+    high: float
+    clips: bool = False
+
+    def __str__(self) -> str:
+        low, high = exact_text(self.low), exact_text(self.high)
+        name = _CLIP * self.clips + self.statistic
+        if self._has_low and self.high < math.inf:
+            return f"{name}={low}_{high}"
+        return f"{name}>={low}" if self._has_low else f"{name}<={high}"
+
+    @property
+    def _token(self) -> TokenStatistic:
+        return token_of(self.statistic)
+
+    @property
+    def _has_low(self) -> bool:
+        return self.low > 0.0 if self._token.centre else self.low < 0.0
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether it speaks of single tokens."""
+        return self.statistic in TOKEN_STATISTICS
+
+    @property
+    def drops_responses(self) -> bool:
+        """Whether it is a criterion of a mask M(x, y): what does not hold drops the whole response."""
+        return not (self.of_tokens or self.clips)
+
+    @property
+    def by_advantage(self) -> bool:
+        """Whether ``high`` holds where the advantage is positive, and ``low`` where it is not."""
+        return self.statistic.endswith("_by_advantage")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the statistics of a response that it needs: of tokens, how many are below and above."""
+        if not self.of_tokens:
+            return (self.statistic,)
+        return counted(self.statistic, self.low if self._has_low else -math.inf, self.high)
+
+    @property
+    def violation(self) -> tuple[str, ...]:
+        """For a maximum or minimum over tokens, which tokens violate it: names as in :attr:`columns`."""
+        pool, token = STATISTICS.get(self.statistic, ("", ""))
+        if pool == "max":
+            return counted(f"token_{token}", -math.inf, self.high)
+        return counted(f"token_{token}", self.low, math.inf) if pool == "min" else ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read one criterion; a threshold of the wrong kind is refused with the likely meant one."""
+        bare = text.strip()
+        clips = bare.startswith(_CLIP)
+        match = _CRITERION.fullmatch(bare.removeprefix(_CLIP))
+        if match is None:
+            raise ValueError(
+                f"mask criterion must be NAME<=NUMBER or NAME=LOW_HIGH, got {bare!r} (for example seq_max_k2<=0.05)"
+            )
+        name, value = match["name"], match["value"]
+        if name.startswith("ln_trm("):
+            name = canonical_ln_trm(name)
+        elif name not in (*STATISTICS, *TOKEN_STATISTICS):
+            raise ValueError(unknown("mask statistic", name, (*STATISTICS, *TOKEN_STATISTICS)))
+        if clips and not name.endswith("_ratio"):
+            raise ValueError(f"clip_ truncates a ratio such as clip_token_ratio<=2, got {bare!r}")
+        return cls(name, *bounds_of(name, match["sign"], value), clips)
+
+    def holds(self, statistic: FloatArray) -> BoolArray:
+        """Whether it holds, for each value of its statistic (of its logarithm, for a ratio)."""
+        low, high = self.limits
+        return np.asarray((statistic <= high) & (statistic >= low))
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What its statistic (the logarithm of it, for a ratio) must lie between; an absent end is infinite."""
+        low, high = (threshold(self._token, end) for end in (self.low, self.high))
+        return low if self._has_low else -math.inf, high
+
+    def reach(self, statistic: FloatArray) -> FloatArray:
+        """How far each value is from agreement: the threshold (of both ends) at which it would just hold."""
+        if not self._token.logs:
+            return statistic
+        two_sided = self._has_low and self.high < math.inf
+        exponent = np.abs(statistic) if two_sided else -statistic if self._has_low else statistic
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(exponent))
+
+    def at(self, reach: float) -> Criterion | None:
+        """The criterion of this kind with that threshold; None where it would be at agreement, or reject it."""
+        if not self._token.centre < reach < math.inf:
+            return None
+        low = 1.0 / reach if self._has_low else self.low
+        return Criterion(self.statistic, low, reach if self.high < math.inf else math.inf, self.clips)
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Criteria that must all hold."""
+
+    criteria: tuple[Criterion, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.criteria, tuple) or not all(isinstance(c, Criterion) for c in self.criteria):
+            raise TypeError(f"criteria must be a tuple of Criterion (Mask.parse reads text), got {self.criteria!r:.60}")
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.criteria))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a comma of criteria, or ``TRAINER:OPTION=VALUE ...`` with a trainer's own option names.
+
+        Raises
+        ------
+        ValueError
+            An unknown statistic, trainer or option, or a threshold that cannot be meant.
+
+        Examples
+        --------
+        >>> str(Mask.parse("seq_max_k2 <= 0.05, seq_mean_k3<=0.001"))
+        'seq_max_k2<=0.05,seq_mean_k3<=0.001'
+        >>> str(Mask.parse("verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001"))
+        'seq_mean_k3<=0.001'
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"mask must be a string such as 'seq_max_k2<=0.05', got {text!r:.60}")
+        trainer, colon, options = text.partition(":")
+        if colon:
+            return cls.from_trainer(trainer, **options_of(options))
+        return cls(tuple(Criterion.parse(part) for part in _COMMA.split(text)))
+
+    @classmethod
+    def from_trainer(cls, trainer: str, **options: Any) -> Self:
+        """The rule that a trainer applies, from its own option names; ``str`` shows it in our form.
+
+        Parameters
+        ----------
+        trainer : str
+            One of verl, slime, trl, skyrl, nemo-rl, prime-rl, ms-swift; :mod:`bounds.masks.trainers` says
+            which options, and what their sources compute.
+        **options
+            As the trainer takes them, numbers or text. A rule that is not asked for is off; bounds that are left
+            out have the trainer's defaults.
+
+        Raises
+        ------
+        ValueError
+            An unknown trainer or option, or a threshold that cannot be meant.
+
+        Examples
+        --------
+        >>> str(Mask.from_trainer("skyrl", sequence_mask_metric="geometric", geo_mask_high=1.02))
+        'seq_geometric_ratio=0.99_1.02'
+        """
+        name = trainer.strip().lower().replace("_", "-")
+        if name not in TRAINERS:
+            raise ValueError(unknown("trainer", trainer, TRAINERS))
+        own = in_own_form(name, options)
+        try:
+            return cls.parse(own)
+        except ValueError as error:
+            raise ValueError(f"{name} would apply {own}: {error}") from None
+
+    def keep(self, log_ratio: FloatArray, starts: IntArray, kl: FloatArray | None = None) -> BoolArray:
+        """Which responses [N] it keeps.
+
+        Parameters
+        ----------
+        log_ratio : array [tokens]
+            log theta - log roll of the policy tokens of all responses, one after another.
+        starts : array [N+1]
+            Where each response starts; no response is empty.
+        kl : array [tokens], optional
+            Exact KL(roll||theta) at each context.
+        """
+        tokens = Tokens(log_ratio, starts, kl)
+        kept = np.ones(starts.size - 1, dtype=np.bool_)
+        for criterion in self.dropping:
+            kept &= criterion.holds(pooled(criterion.statistic, tokens))
+        return kept
+
+    def holds(self, statistics: Mapping[str, FloatArray]) -> BoolArray:
+        """Which responses [N] it keeps, from the statistics of :attr:`statistics` [N]."""
+        kept = np.ones(next(iter(statistics.values())).size, dtype=np.bool_)
+        for criterion in self.dropping:
+            kept &= criterion.holds(statistics[criterion.statistic])
+        return kept
+
+    @property
+    def dropping(self) -> tuple[Criterion, ...]:
+        """The criteria that drop responses."""
+        return tuple(c for c in self.criteria if c.drops_responses)
+
+    @property
+    def reweighing(self) -> tuple[Criterion, ...]:
+        """The rules that drop or truncate within responses: they change the objective, no guarantee speaks of them."""
+        return tuple(c for c in self.criteria if not c.drops_responses)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The names of what it looks at."""
+        return tuple(dict.fromkeys(name for c in self.criteria for name in c.columns))

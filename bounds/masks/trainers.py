@@ -1,0 +1,271 @@
+r"""The masks of trainers, from their own option names, in the form of :mod:`bounds.masks.mask`.
+
+Read from the trainers' sources, snapshots of 2026; pi is their training (old) policy, mu the rollout policy, d = log
+pi - log mu. All compare with closed ranges, keep where low <= x <= high, so ours are closed too.
+
+===============  ======================================================  ==============================================
+trainer          where                                                   what is compared
+===============  ======================================================  ==============================================
+verl             trainer/ppo/rollout_corr_helper.py, b178a3cd5           k1 = log(mu/pi) with logs of its bounds; one
+                                                                         number U for k1 means 1/U to U
+verl, older      the same file before 518bada21 (Dec 2025)               pi/mu; lower bound 1/upper unless given; veto:
+                                                                         any pi/mu < threshold drops the response
+slime            examples/train_infer_mismatch_helper/mis.py, 624b824a8  pi/mu; rs bounds default to tis bounds; veto
+TRL              trainer/grpo_trainer.py, f2cd57710                      pi/mu; "sequence" is the product
+SkyRL            utils/off_policy_correction_utils.py, a9564572e         pi/mu; outlier_token drops the response
+NeMo-RL          algorithms/loss/loss_functions.py, grpo.py, 7ea279abf   pi/mu; mean of exp\|d\| <= threshold
+prime-rl         trainer/rl/loss.py, 559b44772                           pi - mu; advantage > 0: the upper end counts,
+                                                                         else the lower
+ms-swift         rlhf_trainers/grpo_trainer.py, 3602360a5                pi/mu <= threshold; "sequence" is the geometric
+                                                                         mean
+===============  ======================================================  ==============================================
+
+verl and ms-swift clamp d of each token to +-20 before they pool, older verl, slime and SkyRL clamp what they compare.
+We clamp nothing: a response with \|d\| > 20 somewhere may be kept by verl or ms-swift and dropped here. Ratios are
+compared by their logarithms here, in float64, and mostly as float32 ratios there: rounding decides at a threshold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bounds._checks import parse_number, unknown
+from bounds.masks.statistics import exact_text
+
+_OPTION = re.compile(r"(?:^|[\s,;])-{0,2}(?P<name>[A-Za-z_][\w.-]*)\s*=")
+_LEVELS = {"token": "token_ratio", "sequence": "seq_product_ratio", "geometric": "seq_geometric_ratio"}
+_VERL_NOW = tuple(
+    [f"token_k{k}" for k in (1, 2, 3)]
+    + [f"seq_{pool}_k{k}" for pool in ("sum", "mean") for k in (1, 2, 3)]
+    + ["seq_max_k2", "seq_max_k3"]
+)
+
+
+def options_of(text: str) -> dict[str, str]:
+    """Options as people paste them: ``NAME=VALUE`` with commas or blanks between, values may hold commas.
+
+    >>> options_of("algorithm.rollout_correction.rollout_rs=seq_max_k2,seq_mean_k3 rollout_rs_threshold='0.1,0.002'")
+    {'rollout_rs': 'seq_max_k2,seq_mean_k3', 'rollout_rs_threshold': '0.1,0.002'}
+    """
+    found = list(_OPTION.finditer(text))
+    if not found or text[: found[0].start()].strip():
+        raise ValueError(f"a trainer's mask must be TRAINER:OPTION=VALUE ..., got options {text.strip()!r}")
+    ends = [*(m.start() for m in found[1:]), len(text)]
+    values = [text[m.end() : end].strip(" \t\n,;\"'") for m, end in zip(found, ends, strict=True)]
+    names = [m["name"].rsplit(".", 1)[-1].replace("-", "_") for m in found]
+    twice = [n for n in names if names.count(n) > 1]
+    if twice:
+        raise ValueError(f"option {twice[0]} is given twice")
+    return dict(zip(names, values, strict=True))
+
+
+def in_own_form(trainer: str, options: Mapping[str, Any]) -> str:
+    """The criteria that a trainer applies, as text.
+
+    Raises
+    ------
+    ValueError
+        For an unknown trainer or option, a value that the trainer refuses, or options that drop nothing.
+    """
+    taken = _Options(trainer, options)
+    criteria = TRAINERS[trainer](taken)
+    taken.refuse_the_rest()
+    if not criteria:
+        raise ValueError(f"these options of {trainer} drop and truncate nothing (they may be: {taken.known})")
+    return ",".join(criteria)
+
+
+class _Options:
+    """Options of one trainer: what is asked for is known, and what is left over at the end is not."""
+
+    def __init__(self, trainer: str, options: Mapping[str, Any]) -> None:
+        self._trainer = trainer
+        self._given = {name: _text(value) for name, value in options.items()}
+        self._asked: list[str] = []
+
+    @property
+    def known(self) -> str:
+        return ", ".join(dict.fromkeys(self._asked))
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        self._asked.append(name)
+        return self._given.get(name, default)
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        value = self.text(name, None if default is None else exact_text(default))
+        if value is None:
+            return None
+        try:
+            return parse_number(value)
+        except ValueError as error:
+            raise ValueError(f"{self._trainer}: {name} {error}") from None
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str | None = None) -> str | None:
+        value = self.text(name, default)
+        if value is not None and value not in choices:
+            raise ValueError(f"{self._trainer}: {unknown(name, value, choices)}")
+        return value
+
+    def refuse_the_rest(self) -> None:
+        for name in self._given:
+            if name not in self._asked:
+                raise ValueError(unknown(f"option of {self._trainer}", name, dict.fromkeys(self._asked)))
+
+
+def _text(value: Any) -> str | None:
+    """A value as typed; nothing, none and null are None, a Python list is a comma."""
+    if isinstance(value, list | tuple):
+        value = ",".join(str(_text(v)) for v in value)
+    text = exact_text(value) if isinstance(value, float) else str(value).strip()
+    return None if value is None or text.lower() in ("", "none", "null") else text
+
+
+def _between(name: str, low: float | None, high: float | None) -> str:
+    """A ratio must lie between both ends, or beyond the one that is given."""
+    if high is None:
+        if low is None:
+            raise ValueError(f"a bound on {name} is missing")
+        return f"{name}>={exact_text(low)}"
+    return f"{name}<={exact_text(high)}" if low is None else f"{name}={exact_text(low)}_{exact_text(high)}"
+
+
+def _verl(o: _Options) -> list[str]:
+    criteria = []
+    names = list(dict.fromkeys(n.strip() for n in (o.text("rollout_rs") or "").split(",") if n.strip()))
+    thresholds = [t.strip() for t in (o.text("rollout_rs_threshold") or "").split(",") if t.strip()]
+    lower, veto = o.number("rollout_rs_threshold_lower"), o.number("rollout_token_veto_threshold")
+    if names and len(thresholds) not in (1, len(names)):
+        raise ValueError(
+            f"verl: rollout_rs_threshold must hold one threshold for all or one for each of the {len(names)} "
+            f"values of rollout_rs, got {len(thresholds)}"
+        )
+    for name, given in zip(names, thresholds * (len(names) if len(thresholds) == 1 else 1), strict=True):
+        if name in _LEVELS:  # older
+            high = _number_of("rollout_rs_threshold", given)
+            criteria.append(_between(_LEVELS[name], 1.0 / high if lower is None else lower, high))
+        elif name in _VERL_NOW:
+            criteria.append(f"{name}={_k1_bounds(given)}" if name.endswith("k1") else f"{name}<={given}")
+        else:
+            raise ValueError(f"verl: {unknown('rollout_rs', name, (*_VERL_NOW, *_LEVELS))}")
+    if veto is not None:  # older
+        criteria.append(_between("seq_min_ratio", veto, None))
+    level = o.choice("rollout_is", ("token", "sequence"))
+    cap = o.number("rollout_is_threshold", 2.0)
+    return [*criteria, *([_between(f"clip_{_LEVELS[level]}", None, cap)] if level else [])]
+
+
+def _k1_bounds(given: str) -> str:
+    """Verl takes LOW_HIGH, or one number for the same factor either way (one below 1 cannot be meant)."""
+    if "_" in given:
+        return given
+    value = _number_of("rollout_rs_threshold", given)
+    return f"{exact_text(1.0 / value)}_{exact_text(value)}" if value > 1.0 else given
+
+
+def _number_of(name: str, text: str) -> float:
+    try:
+        value = parse_number(text)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from None
+    if not value > 0.0:
+        raise ValueError(f"{name} must be a positive number, got {name}={text}")
+    return value
+
+
+def _slime(o: _Options) -> list[str]:
+    levels = tuple(_LEVELS)
+    tis_high = o.number("tis_upper_bound", 2.0) or 2.0
+    tis_low = o.number("tis_lower_bound", 1.0 / tis_high)
+    mode, level = o.choice("tis_mode", ("truncate", "clip", "mask")), o.choice("tis_level", levels, "token")
+    criteria = []
+    if mode is not None:
+        name = _LEVELS[level or "token"]
+        low = None if mode == "truncate" else tis_low
+        criteria.append(_between(name if mode == "mask" else f"clip_{name}", low, tis_high))
+    rs_level, veto = o.choice("rs_level", levels), o.number("rs_veto_threshold")
+    low, high = o.number("rs_lower_bound", tis_low), o.number("rs_upper_bound", tis_high)
+    if rs_level is not None:
+        criteria.append(_between(_LEVELS[rs_level], low, high))
+    return criteria + ([] if veto is None else [_between("seq_min_ratio", veto, None)])
+
+
+def _trl(o: _Options) -> list[str]:
+    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+    mode = o.choice("vllm_importance_sampling_mode", modes, "sequence_mask") or "sequence_mask"
+    older = o.number("vllm_importance_sampling_cap")
+    high = o.number("vllm_importance_sampling_clip_max", 3.0) if older is None else older
+    level, action = mode.split("_")
+    clip = "clip_" * (action == "truncate")
+    return [_between(f"{clip}{_LEVELS[level]}", o.number("vllm_importance_sampling_clip_min"), high)]
+
+
+def _skyrl(o: _Options) -> list[str]:
+    metric = o.choice("sequence_mask_metric", ("product", "geometric"))
+    product = o.number("product_mask_low", 0.5), o.number("product_mask_high", 2.0)
+    geometric = o.number("geo_mask_low", 0.99), o.number("geo_mask_high", 1.01)
+    token = o.number("token_mask_is_threshold_low"), o.number("token_mask_is_threshold_high")
+    masks_tokens = None not in token
+    if masks_tokens and metric is not None:
+        raise ValueError(
+            "skyrl: with token_mask_is_threshold_* the sequence mask is computed over the tokens that are left, "
+            "which is not offered here; ask for one of them"
+        )
+    criteria = []
+    outlier_low, outlier_high = (o.number(f"outlier_token_is_threshold_{end}") for end in ("low", "high"))
+    criteria += [] if outlier_low is None else [_between("seq_min_ratio", outlier_low, None)]
+    criteria += [] if outlier_high is None else [_between("seq_max_ratio", None, outlier_high)]
+    criteria += [_between("token_ratio", *token)] if masks_tokens else []
+    if metric is not None:
+        bounds = product if metric == "product" else geometric
+        criteria.append(_between(_LEVELS["sequence" if metric == "product" else "geometric"], *bounds))
+    level = o.choice("tis_ratio_type", ("token", "sequence"))
+    caps = {"token": o.number("token_tis_ratio_clip_high", 2.0)}
+    caps["sequence"] = o.number("sequence_tis_ratio_clip_high", 5.0)
+    return [*criteria, *([_between(f"clip_{_LEVELS[level]}", None, caps[level])] if level else [])]
+
+
+def _nemo_rl(o: _Options) -> list[str]:
+    error = o.number("seq_logprob_error_threshold")
+    criteria = [] if error is None else [f"seq_mean_mult_prob_error<={exact_text(error)}"]
+    kind = o.choice("truncated_importance_sampling_type", ("tis", "icepop", "seq-mask-tis"))
+    low, high = (o.number(f"truncated_importance_sampling_ratio{end}") for end in ("_min", ""))
+    by_sequence = (o.text("sequence_level_importance_ratios") or "false").lower() == "true"
+    if kind is None:
+        return criteria
+    if high is None or (low is None and kind != "tis"):
+        raise ValueError(f"nemo-rl: {kind} needs truncated_importance_sampling_ratio (and _min, but for tis)")
+    level = "geometric" if kind == "seq-mask-tis" else "sequence" if by_sequence else "token"
+    clip = "clip_" * (kind == "tis")
+    return [*criteria, _between(clip + _LEVELS[level], low or None, high)]
+
+
+def _prime_rl(o: _Options) -> list[str]:
+    kind = o.choice("type", ("default", "ipo"), "default")
+    low, high = o.number("dppo_mask_low", 0.2) or 0.0, o.number("dppo_mask_high", 0.2) or 0.0
+    both = o.number("ipo_threshold", 0.1) or 0.0
+    return [_between("token_shift", -both, both) if kind == "ipo" else _between("token_shift_by_advantage", -low, high)]
+
+
+def _ms_swift(o: _Options) -> list[str]:
+    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+    mode = o.choice("rollout_importance_sampling_mode", modes)
+    cap = o.number("rollout_importance_sampling_threshold", 2.0)
+    if mode is None:
+        return []
+    level, action = mode.split("_")
+    name = _LEVELS["geometric" if level == "sequence" else "token"]
+    return [_between("clip_" * (action == "truncate") + name, None, cap)]
+
+
+#: Trainer -> its rule.
+TRAINERS: Mapping[str, Callable[[_Options], list[str]]] = {
+    "verl": _verl,
+    "slime": _slime,
+    "trl": _trl,
+    "skyrl": _skyrl,
+    "nemo-rl": _nemo_rl,
+    "prime-rl": _prime_rl,
+    "ms-swift": _ms_swift,
+}

@@ -1,0 +1,1 @@
+"""Further questions about a log, one file each."""

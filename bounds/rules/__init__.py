@@ -1,0 +1,1 @@
+"""What is known about two policies (a Profile) and every bound that follows from it."""

@@ -1,0 +1,246 @@
+"""One bound on the error of the surrogate, and the table of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bounds._checks import unknown
+from bounds._show import Cells, Row, Shown, finite, jsonable, shown
+from bounds.results import Assumption, Standing, assumption_dicts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One number that a bound used: given, or filled from others by a proved inequality."""
+
+    name: str
+    value: float
+    how: str = "given"
+    used: tuple[str, ...] = ()
+    standing: Standing = Standing.PROVED
+
+    def __str__(self) -> str:
+        return f"{self.name} = {shown(self.value)}" + ("" if self.how == "given" else f" [{self.how}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says."""
+
+    name: str
+    title: str
+    value: float
+    family: str
+    source: str
+    standing: Standing
+    assumes: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    vacuous: bool
+    optimistic: bool = False
+
+    def __str__(self) -> str:
+        vacuous = ", vacuous" if self.vacuous else ""
+        return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standing.label}{vacuous})"
+
+    def rests_on(self, names: Container[str]) -> bool:
+        """Whether one of these fields was used, directly or to fill a gap."""
+        return any(name in names for i in self.inputs for name in (i.name, *i.used))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; an infinite value is null and vacuous."""
+        return {
+            "name": self.name,
+            "value": finite(self.value),
+            "family": self.family,
+            "source": self.source,
+            "standing": self.standing.label,
+            "assumes": list(self.assumes),
+            "inputs": [
+                {
+                    "name": i.name,
+                    "value": finite(i.value),
+                    "how": i.how,
+                    "used": list(i.used),
+                    "standing": i.standing.label,
+                }
+                for i in self.inputs
+            ],
+            "vacuous": self.vacuous,
+            "optimistic": self.optimistic,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A rule that was not evaluated, and why."""
+
+    name: str
+    family: str
+    reason: str
+
+
+def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
+    """What was not evaluated, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for rule in withheld:
+        by_reason.setdefault(rule.reason, []).append(rule.name)
+    return [f"Not evaluated ({reason}): {', '.join(names)}" for reason, names in by_reason.items()]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BoundTable(Shown):
+    """Every rule evaluated on one profile.
+
+    ``table["mixed_tv"]`` is one bound (KeyError with the reason if it was not evaluated); iterating gives all.
+
+    Attributes
+    ----------
+    bounds : tuple of Bound
+        In the order of ``RULES``, in units of the reward.
+    withheld : tuple of Withheld
+        Rules that were not evaluated, and why.
+    best, best_published : Bound or None
+        B* over all rules; over the paper's six families (2512.23075v4 thm:unified).
+    profile : mapping
+        The fields that were given.
+    assumptions : tuple of Assumption
+        What every bound takes for granted.
+    surrogate_cap : float or None
+        L' is at most this in absolute value, so no larger bound certifies a step.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> table = bounds.unified(T=4096, delta=1e-4)
+    >>> table.best.name, len(table) + len(table.withheld) == len(bounds.RULES)
+    ('trajectory_kl', True)
+    """
+
+    bounds: tuple[Bound, ...]
+    withheld: tuple[Withheld, ...]
+    profile: Mapping[str, Any]
+    assumptions: tuple[Assumption, ...]
+    reward_spread: float = 1.0
+    surrogate_cap: float | None = None
+    published_b_star: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def __getitem__(self, name: str) -> Bound:
+        for bound in self.bounds:
+            if bound.name == name:
+                return bound
+        for rule in self.withheld:
+            if rule.name == name:
+                raise KeyError(f"rule {name!r} was not evaluated: {rule.reason}")
+        raise KeyError(unknown("rule", name, [b.name for b in self.bounds]))
+
+    def __iter__(self) -> Iterator[Bound]:
+        return iter(self.bounds)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def __repr__(self) -> str:
+        return f"<BoundTable of {len(self)} bounds: {self.sentence()}>"
+
+    def __contains__(self, name: object) -> bool:
+        return any(bound.name == name for bound in self.bounds)
+
+    @property
+    def best(self) -> Bound | None:
+        """B* overall: the smallest bound, published or not (None when no rule could be evaluated)."""
+        return smallest(self.bounds)
+
+    @property
+    def best_published(self) -> Bound | None:
+        """B* of the paper: the smallest of its six families (2512.23075v4 thm:unified)."""
+        return smallest(b for b in self.bounds if b.name in self.published_b_star)
+
+    def sorted(self) -> tuple[Bound, ...]:
+        """The bounds, smallest first."""
+        return tuple(sorted(self.bounds, key=lambda b: b.value))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each rule, smallest bound first."""
+        import pandas as pd
+
+        rows = [
+            {
+                "name": b.name,
+                "value": b.value,
+                "family": b.family,
+                "standing": b.standing.label,
+                "vacuous": b.vacuous,
+                "assumes": ", ".join(b.assumes),
+                "inputs": "; ".join(map(str, b.inputs)),
+                "source": b.source,
+            }
+            for b in self.sorted()
+        ]
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, keys as ``trm-bounds bstar --json`` prints them."""
+        return {
+            "profile": {name: jsonable(value) for name, value in self.profile.items()},
+            "bounds": [b.to_dict() for b in self.bounds],
+            "b_star": named_value(self.best),
+            "b_star_published": named_value(self.best_published),
+            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
+            "assumptions": assumption_dicts(self.assumptions),
+            "surrogate_cap": None if self.surrogate_cap is None else finite(self.surrogate_cap),
+        }
+
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        if self.best is None:
+            return "No rule applies to what is known about the two policies."
+        text = f"|J(theta) - J(roll) - L'| <= {shown(self.best.value)} by {self.best.name}"
+        if self.best_published is not None:
+            text += f"; the published B* is {shown(self.best_published.value)} by {self.best_published.name}"
+        return text + (". Every bound is vacuous." if self.best.vacuous else ".")
+
+    def notes(self) -> list[str]:
+        """The lines under the table: assumptions, then what was not evaluated."""
+        lines = [f"Assumed: {a}" for a in self.assumptions]
+        if self.surrogate_cap is not None:
+            lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
+        return lines + withheld_lines(self.withheld)
+
+    def cells(self, *, best: Bound | None = None, published: Bound | None = None) -> Cells:
+        """Column titles, and for each bound its cells and whether it is the winner."""
+        best, published = best or self.best, published or self.best_published
+        rows: list[Row] = []
+        for b in self.sorted():
+            marks = {
+                "vacuous": b.vacuous,
+                "B*": b is best,
+                "published B*": b is published,
+                "optimistic": b.optimistic,
+            }
+            filled = "; ".join(f"{i.name} = {i.how}" for i in b.inputs if i.how != "given")
+            said = ", ".join(mark for mark, holds in marks.items() if holds)
+            rows.append(([b.name, shown(b.value), b.family, b.standing.label, said, filled], b is best))
+        return ["rule", "|Error| <=", "family", "standing", "remarks", "filled in"], rows
+
+    def tables(self) -> list[Cells]:
+        """The bounds, smallest first."""
+        return [self.cells()]
+
+
+def smallest(bounds: Iterable[Bound]) -> Bound | None:
+    """The smallest bound; a sharp one where two are equal."""
+    return min(bounds, key=lambda b: (b.value, b.family != "sharp"), default=None)
+
+
+def named_value(bound: Bound | None) -> dict[str, Any] | None:
+    """Name and value of a winner, as the JSON shows it."""
+    if bound is None:
+        return None
+    marks = {"vacuous": bound.vacuous, "optimistic": bound.optimistic}
+    shown_marks = {mark: True for mark, holds in marks.items() if holds}
+    return {"name": bound.name, "value": finite(bound.value), "standing": bound.standing.label, **shown_marks}

@@ -1,0 +1,115 @@
+"""All rules on one profile: the table of bounds and B*, their minimum (2512.23075v4 thm:unified)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bounds._checks import unknown
+from bounds._rounding import exact, round_up
+from bounds.results import Standing
+from bounds.rules.bound import Bound, BoundTable, Withheld
+from bounds.rules.fields import DIVERGENCES, SHARP
+from bounds.rules.profile import Profile
+from bounds.rules.published import PUBLISHED_RULES
+from bounds.rules.rule import Rule
+from bounds.rules.sharp import SHARP_RULES
+from bounds.rules.sums import unit
+
+#: Every theorem, in the order of the literature. Tables, checks, figures and documentation iterate over it.
+RULES: tuple[Rule, ...] = PUBLISHED_RULES + SHARP_RULES
+
+
+def rule(name: str) -> Rule:
+    """The rule of this name.
+
+    Raises
+    ------
+    KeyError
+        With the likely meant name.
+
+    Examples
+    --------
+    >>> rule("trajectory_kl").value(Profile(T=4096, kl_seq=0.01))
+    0.01
+    """
+    for candidate in RULES:
+        if candidate.name == name:
+            return candidate
+    raise KeyError(unknown("rule", name, [r.name for r in RULES]))
+
+
+def unified(
+    profile: Profile | None = None, *, standing: Mapping[str, Standing] | None = None, **known: Any
+) -> BoundTable:
+    r"""Evaluate every rule on what is known about two policies.
+
+    Parameters
+    ----------
+    profile : Profile, optional
+        What is known; or give its fields by name.
+    standing : mapping of field name to Standing, optional
+        Where the numbers come from, if they are not hypotheses; each bound is as weak as its weakest input.
+    **known
+        Fields of :class:`Profile`: ``T``, ``delta``, ``epsilon``, ``kl_seq``, ...
+
+    Returns
+    -------
+    BoundTable
+        Upper bounds on |J(theta) - J(roll) - L'|, in units of the reward.
+
+    Raises
+    ------
+    ValueError
+        If no divergence is known, or a field is refused by :class:`Profile`.
+
+    Notes
+    -----
+    B* of the paper is the minimum over six families, 2512.23075v4 thm:unified; ``best`` is over all rules.
+
+    Examples
+    --------
+    >>> table = unified(T=4096, delta=1e-4)
+    >>> table.best.name, round(table.best.value, 4), round(table.best_published.value, 3)
+    ('trajectory_kl', 0.4096, 34.946)
+    """
+    if profile is None:
+        profile = _profile(known)
+    elif not isinstance(profile, Profile):
+        raise TypeError(
+            f"profile must be a Profile, got {profile!r:.60} (fields are given by name: T=4096, delta=1e-4)"
+        )
+    elif known:
+        raise TypeError("give a Profile or its fields by name, not both")
+    if all(getattr(profile, name) is None for name in DIVERGENCES):
+        raise ValueError(
+            f"a bound needs at least one divergence (delta, epsilon, kl_seq, tv_sum, ...), got only T={profile.T}"
+        )
+    results = [r.evaluate(profile, standing) for r in RULES]
+    return BoundTable(
+        bounds=tuple(r for r in results if isinstance(r, Bound)),
+        withheld=tuple(r for r in results if isinstance(r, Withheld)),
+        profile=profile.known(),
+        assumptions=profile.assumptions,
+        reward_spread=round_up(profile.exact_spread),
+        surrogate_cap=_surrogate_cap(profile),
+        published_b_star=frozenset(r.name for r in RULES if r.in_b_star),
+    )
+
+
+def _surrogate_cap(profile: Profile) -> float | None:
+    """An upper value of |L'|: L' = J(theta) - J(roll) - Error, so |L'| <= tv_seq + D (lowest reward 0, or no gap)."""
+    tv_seq, kl_seq = (profile.resolve(name, SHARP) for name in ("tv_seq", "kl_seq"))
+    if tv_seq is None or kl_seq is None or (profile.has_support_gap and profile.largest_offset):
+        return None
+    return round_up((unit(exact(tv_seq.value)) + exact(kl_seq.value)) * profile.exact_spread)
+
+
+def _profile(known: dict[str, Any]) -> Profile:
+    for name in known:
+        fields = [name for name, f in Profile.__dataclass_fields__.items() if f.init]
+        if name not in fields:
+            raise TypeError(unknown("argument", name, fields))
+    if "T" not in known:
+        raise TypeError("T, the horizon, must be given")
+    return Profile(**known)

@@ -1,1 +1,0 @@
-"""A profile of divergences goes in, proved bounds come out."""
