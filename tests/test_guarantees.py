@@ -210,7 +210,7 @@ def test_the_papers_statement_is_shown_with_what_it_assumes():
     assumed = bounds.certify(bounds.example_traces(), assume={"delta": 0.5}).guarantees.claim
     assert not assumed.optimistic
     assert "under the assumed suprema" in str(assumed)
-    assert "promises an improvement" in str(replace(claim, surrogate=100.0))
+    assert "promises an improvement" in str(replace(claim, surrogate_gain=100.0))
 
 
 def test_requirements_see_the_far_end_of_the_improvement():

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
-from bounds._show import Cells, Row, Shown, many, shown
+from bounds._text import Cells, Row, many, shown
 from bounds.certificate.explanation import Comparison
 from bounds.certificate.finding import Finding
 from bounds.certificate.guarantee import ENDS_ONLY, HYPOTHESES, Guarantees
 from bounds.certificate.mask_parts import MaskReport
-from bounds.results import Assumption, Interval, Standing, assumption_dicts
-from bounds.rules.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
+from bounds.results import Assumption, Interval, Result, Standing, jsonable
+from bounds.rules.bound import Bound, BoundTable, Withheld, smallest, withheld_lines
 
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Of a field whose parts stand in JSON one by one.
+_SAID_OTHERWISE = {"json": False}
+
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Certificate(Shown):
+class Certificate(Result):
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
 
     Attributes
@@ -59,16 +62,29 @@ class Certificate(Shown):
     at_horizon: float
     confidence: float
     estimates: Mapping[str, Interval | None]
-    table: BoundTable
-    optimistic: tuple[Bound, ...]
-    best_upper: Bound | None
+    table: BoundTable = field(metadata=_SAID_OTHERWISE)
+    optimistic: tuple[Bound, ...] = field(metadata=_SAID_OTHERWISE)
+    best_upper: Bound | None = field(metadata=_SAID_OTHERWISE)
     mask: MaskReport | None
-    guarantees: Guarantees
+    guarantees: Guarantees = field(metadata=_SAID_OTHERWISE)
     diagnosis: tuple[Finding, ...]
     noise_floor: Comparison | None
     reasons: Mapping[str, str]
     warnings: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
+    derived: ClassVar = (
+        "bounds", "withheld", "b_star", "b_star_upper", "b_star_published", "improvement", "hypotheses",
+    )  # fmt: skip
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """Bounds at the estimates, and optimistic ones."""
+        return (*self.table.bounds, *self.optimistic)
+
+    @property
+    def hypotheses(self) -> tuple[str, ...]:
+        """What every guarantee rests on."""
+        return HYPOTHESES
 
     @property
     def best(self) -> Bound | None:
@@ -80,6 +96,13 @@ class Certificate(Shown):
         """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
         optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
         return self.table.best_published or optimistic
+
+    b_star, b_star_published = best, best_published  # their names in JSON
+
+    @property
+    def b_star_upper(self) -> Bound | None:
+        """B* at the upper confidence limits."""
+        return self.best_upper
 
     @property
     def improvement(self) -> Interval | None:
@@ -145,29 +168,8 @@ class Certificate(Shown):
         return pd.DataFrame(rows).drop(columns="vacuous", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, keys as ``trm-bounds certify --json`` prints them."""
-        return {
-            "responses": self.responses,
-            "prompts": self.prompts,
-            "tokens": self.tokens,
-            "horizon": self.horizon,
-            "at_horizon": self.at_horizon,
-            "estimates": {n: None if i is None else i.to_dict() for n, i in self.estimates.items()},
-            "bounds": [b.to_dict() for b in (*self.table.bounds, *self.optimistic)],
-            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
-            "b_star": named_value(self.best),
-            "b_star_upper": named_value(self.best_upper),
-            "b_star_published": named_value(self.best_published),
-            "improvement": None,
-            **self.guarantees.to_dict(),
-            "hypotheses": list(HYPOTHESES),
-            "reasons": dict(self.reasons),
-            "noise_floor": None if self.noise_floor is None else self.noise_floor.to_dict(),
-            "mask": None if self.mask is None else self.mask.to_dict(),
-            "diagnosis": [f.to_dict() for f in self.diagnosis],
-            "warnings": list(self.warnings),
-            "assumptions": assumption_dicts(self.assumptions),
-        }
+        """Return what ``trm-bounds certify --json`` prints: what is guaranteed stands beside the estimates."""
+        return {**jsonable(self), **self.guarantees.to_dict()}
 
     def sentence(self) -> str:
         """What is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
@@ -234,8 +236,7 @@ class Certificate(Shown):
                 rows.append(([name, "-", "", "", self.reasons.get(name, "")], False))
             else:
                 value, low, high = i.texts()
-                how = i.method.split(";")[0]
-                rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.of or i.method], False))
         return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
 
     def guarantee_cells(self, *, measured: bool | None = None) -> Cells:
@@ -245,13 +246,12 @@ class Certificate(Shown):
             if measured is None or measured == (i.standing is not Standing.ESTIMATED):
                 value, low, high = i.texts()
                 value = "-" if name in ENDS_ONLY else value
-                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.of], False))
         return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
 
     def bound_cells(self) -> Cells:
         """Bounds at the estimates, and optimistic ones."""
-        both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
-        return both.cells(best=self.best, published=self.best_published)
+        return replace(self.table, bounds=self.bounds).cells(best=self.best, published=self.best_published)
 
     def notes(self) -> list[str]:
         """What the numbers rest on, what was assumed, what is remarkable."""

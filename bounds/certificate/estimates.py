@@ -39,12 +39,12 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
 
     def mean(values: FloatArray, how: str, low: float = 0.0, high: float = math.inf) -> Interval:
         interval = clustered_mean(values, m.prompt, confidence, low=low, high=high)
-        return replace(interval, method=f"{how}; {interval.method}")
+        return replace(interval, of=how)
 
     def bounded(values: FloatArray, how: str, low: float, high: float) -> Interval:
         """Of values in a known range: true at its confidence for every sample size."""
         interval = betting(prompt_means(values, m.prompt), confidence, low=low, high=high)
-        return replace(interval, standing=m.standing, method=f"{how}; {interval.method}")
+        return replace(interval, standing=m.standing, of=how)
 
     def capped(values: FloatArray, how: str, per_token: Callable[[float], float]) -> Interval:
         """Of sums over tokens: bounded only under an assumed cap on |log ratio|."""
@@ -88,7 +88,7 @@ def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estim
         else found[f"kl_seq_{how}"]
     )
     by_token = clustered_ratio(kl_tokens, m["length"], m.prompt, confidence)
-    found["mean_kl_token"] = replace(by_token, method=f"{how}, KL(roll||theta); {by_token.method}")
+    found["mean_kl_token"] = replace(by_token, of=f"{how}, KL(roll||theta)")
     if "tv" in m:
         found["tv_sum"] = capped(m["tv"], "exact TV at sampled contexts", lambda cap: float(tv_of_cap(exact(cap))))
     if "chi2" in m:
@@ -111,7 +111,7 @@ def _at_most(m: Moments, confidence: float, spread: float) -> Interval:
     kept = betting(prompt_means(m["kept_mass"], m.prompt), confidence, low=1.0 - m.horizon - 1e-9, side="lower")
     standing = Standing.ASSUMED if m.horizon_guessed else m.standing
     value, high = spread * (1.0 - kept.value), math.nextafter(spread * (1.0 - kept.low), math.inf)
-    return Interval(value, -math.inf, high, confidence, standing, f"1 - min(P, 1+S), an upper limit; {kept.method}")
+    return Interval(value, -math.inf, high, confidence, standing, kept.method, "1 - min(P, 1+S), an upper limit")
 
 
 def kl_of_responses(m: Moments, gap: bool) -> tuple[FloatArray, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bounds._show import many
+from bounds._text import many
 from bounds.certificate.diagnosis import shift
 from bounds.certificate.finding import Finding
 from bounds.certificate.statistics import IMPOSSIBLE_SAMPLE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from bounds._show import finite, shown
-from bounds.results import Interval, Standing
+from bounds._text import shown
+from bounds.results import Interval, Standing, jsonable
 
 #: What every guarantee from a log rests on; none of it can be read off the log.
 HYPOTHESES = (
@@ -25,34 +25,25 @@ HYPOTHESES = (
 class Claim:
     """The paper's guarantee, as the paper would read it off this log: L' > B* where delta holds everywhere."""
 
-    surrogate: float
+    surrogate_gain: float
     b_star: float
     rule: str
     optimistic: bool
+    derived: ClassVar = ("holds",)
 
     @property
     def holds(self) -> bool:
         """Whether it would promise an improvement."""
-        return self.surrogate > self.b_star
+        return self.surrogate_gain > self.b_star
 
     def __str__(self) -> str:
         verdict = "promises an improvement" if self.holds else "promises nothing"
-        numbers = f"L' = {self.surrogate:.3g}, B* = {shown(self.b_star)} ({self.rule})"
+        numbers = f"L' = {self.surrogate_gain:.3g}, B* = {shown(self.b_star)} ({self.rule})"
         if self.optimistic:
             return (
                 f"The paper's statement {verdict}: {numbers}, if no divergence is larger than the largest that was seen"
             )
         return f"The paper's statement {verdict}: {numbers}, under the assumed suprema"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "surrogate_gain": finite(self.surrogate),
-            "b_star": finite(self.b_star),
-            "rule": self.rule,
-            "holds": self.holds,
-            "optimistic": self.optimistic,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +127,8 @@ class Guarantees:
         ways = []
         if self.prompts_needed is not None and prompts > 1:
             ways.append(f"about {_round_up(self.prompts_needed)} prompts (if all are like these {prompts})")
-        if self.claim is not None and kl_seq is not None and 0.0 < self.claim.surrogate < spread * kl_seq.value:
-            least = self.claim.surrogate / spread
+        if self.claim is not None and kl_seq is not None and 0.0 < self.claim.surrogate_gain < spread * kl_seq.value:
+            least = self.claim.surrogate_gain / spread
             name = "L'" if spread == 1.0 else f"L' / {spread:g}"
             ways.append(f"a KL per response below {name} = {least:.3g} (it is {kl_seq.value:.3g})")
         if (
@@ -154,16 +145,12 @@ class Guarantees:
         return f" At these estimates it would take {', or '.join(ways)}."
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            **{
-                n: i.to_dict() | ({"target": _TARGETS[n]} if n in _TARGETS else {}) for n, i in self.intervals().items()
-            },
-            "claim": None if self.claim is None else self.claim.to_dict(),
-            "kept_gain": self.kept_gain,
-            "rejected_reward": self.rejected_reward,
-            "prompts_needed": self.prompts_needed,
-        }
+        """Return every interval by its name, JSON-ready, and what they need."""
+        intervals = jsonable(self.intervals())
+        for name in _TARGETS.keys() & intervals.keys():
+            intervals[name]["target"] = _TARGETS[name]
+        rest = ("claim", "kept_gain", "rejected_reward", "prompts_needed")
+        return {**intervals, **{name: jsonable(getattr(self, name)) for name in rest}}
 
 
 #: What is no estimate of J(theta) - J(roll), but of an end, or the middle between two.

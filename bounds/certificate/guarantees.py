@@ -157,7 +157,7 @@ class _Data:
             value=self.spread * found.value,
             low=self.spread * found.low,
             high=self.spread * found.high,
-            method=f"(R-b)(P-1), b from the other responses; {found.method}",
+            of="(R-b)(P-1), b from the other responses",
         )
 
     def truncated(self, name: str) -> Interval:
@@ -180,8 +180,8 @@ class _Data:
         if self.spread != 1.0:
             low, high = math.nextafter(self.spread * low, -math.inf), math.nextafter(self.spread * high, math.inf)
         standing = max(lower.standing, upper.standing, self.standing)
-        method = f"R(P-1) and (1-R)(1-P); {lower.method}, {what}"
-        return Interval(self.spread * value, low, high, self.confidence, standing, method)
+        method, of = f"{lower.method}, {what}", "R(P-1) and (1-R)(1-P)"
+        return Interval(self.spread * value, low, high, self.confidence, standing, method, of)
 
 
 def masked(m: Moments, keep: BoolArray, confidence: float, cap: float | None = None) -> Interval:
@@ -203,17 +203,16 @@ def masked(m: Moments, keep: BoolArray, confidence: float, cap: float | None = N
         upper = betting(above, half, low=-reach, high=reach, side="upper")
         ends, standing = (spread * lower.low, spread * upper.high), Standing.ASSUMED
         lower, upper = (replace(i, value=spread * i.value) for i in (lower, upper))
-    method = f"M R log P - (1-M) R and its mirror; {lower.method}"
-    value = (lower.value + upper.value) / 2.0
-    return Interval(value, max(ends[0], -spread), min(ends[1], spread), confidence, standing, method)
+    value, of = (lower.value + upper.value) / 2.0, "M R log P - (1-M) R and its mirror"
+    return Interval(value, max(ends[0], -spread), min(ends[1], spread), confidence, standing, lower.method, of)
 
 
 def through_surrogate(gain: Interval, best: Bound, worst: Bound, confidence: float) -> Interval:
     """L' - B*, with L' at its lower limit and B* at the upper limits of what it uses."""
     low = gain.low - worst.value
-    method = f"L' - {best.name}; the ends of several intervals, not joint"
+    method = "the ends of several intervals, not joint"
     standing = max(gain.standing, best.standing)
-    return Interval(gain.value - best.value, low, math.inf, confidence, standing, method)
+    return Interval(gain.value - best.value, low, math.inf, confidence, standing, method, f"L' - {best.name}")
 
 
 def claim(gain: Interval | None, published: Bound | None) -> Claim | None:
@@ -260,5 +259,5 @@ def _scaled(interval: Interval, spread: float, how: str) -> Interval:
         value=spread * interval.value,
         low=spread * interval.low,
         high=math.inf,
-        method=f"{how}; {interval.method}",
+        of=how,
     )

@@ -40,7 +40,7 @@ def mask_report(m: Moments, mask: Mask, keep: BoolArray, confidence: float) -> M
             gains[1] = clustered_ratio(kept_gain, keep.astype(np.float64), m.prompt, confidence)
     return MaskReport(
         str(mask),
-        replace(acceptance, standing=m.standing, method=f"{mask}; {acceptance.method}"),
+        replace(acceptance, standing=m.standing, of="responses that are kept"),
         tuple(buckets),
         *gains,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bounds._checks import unknown
-from bounds._terminal import TerminalTable
+from bounds._text import TerminalTable
 from bounds.logs.recipes import RECIPES
 from bounds.logs.registry import FORMATS
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import FloatArray, IntArray
-from bounds._show import many
+from bounds._text import many
 from bounds.intervals.sample import Side, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.intervals.wealth import Bets, lower_limit
 from bounds.results import Interval, Standing

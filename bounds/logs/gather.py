@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.response import LABELS, Response, TraceError, plain_text
 from bounds.logs.tally import Tally
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.format import Records
 from bounds.logs.response import TraceError
 

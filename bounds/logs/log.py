@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import integer
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.block import Block
 from bounds.logs.find import LogFile, find
 from bounds.logs.format import Records, Wanted

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.block import Block
 from bounds.logs.response import TraceError
 

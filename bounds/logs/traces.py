@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.block import Block
 from bounds.logs.gather import join_columns, labels_of, left_out, own_prompt, remarks, rewards_of, tally_used, texts_of
 from bounds.logs.response import LABELS, NAMELESS, RECORD_FIELDS, Reading, Response, TraceError
