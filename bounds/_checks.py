@@ -31,12 +31,18 @@ def above(value: float, limit: float) -> bool:
     return value > limit * (1.0 + TOLERANCE)
 
 
-def number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
-    """One real number in [low, high], as float; NaN is never inside (+inf is, where ``high`` is inf)."""
+def number(
+    name: str, value: object, low: float = -math.inf, high: float = math.inf, *, toward: float | None = None
+) -> float:
+    """Return one real number in [low, high] as float; NaN is never inside (+inf is, where ``high`` is inf).
+
+    ``toward`` is inf or -inf: what is no float itself (a Fraction, an integer above 2^53) is rounded that way, else to
+    the nearest.
+    """
     domain = "a number" if math.isinf(low) else f"a number in [{low:g}, {high:g}]"
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.integer | np.floating):
         refuse(name, domain, repr(value))
-    result = _as_float(value)
+    result = _as_float(value, toward)
     if math.isnan(result) or result < low or above(result, high):
         refuse(name, domain, result)
     return result
@@ -56,13 +62,18 @@ def integer(name: str, value: object, low: int, high: int) -> int:
 
 
 def array(name: str, value: object, length: int | None, low: float, high: float) -> FloatArray:
-    """One read-only float64 array [length] with entries in [low, high]; the first bad entry is named."""
+    """Return one read-only float64 array [length] with entries in [low, high]; the first bad entry is named.
+
+    Entries that are no floats themselves are rounded up.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
+        refuse(f"{name}[{int(np.argmax(value.mask))}]", f"a number in [{low:g}, {high:g}]", "masked")
     try:
         given = np.asarray(value)
-        result = np.array(given if given.dtype.kind in "biufO" else None, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
+        result = _rounded_up(given) if given.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):
         refuse(name, "an array of numbers", repr(value)[:60])
-    if given.dtype.kind not in "biufO":
+    if result is None:
         refuse(name, "an array of numbers", f"dtype {given.dtype}")
     if result.ndim != 1 or (length is not None and result.size != length):
         expected = "T" if length is None else f"T={length}"
@@ -84,7 +95,7 @@ def reward_range(value: Any) -> tuple[float, float]:
         low, high = value
     except (TypeError, ValueError):
         refuse("reward_range", "a pair (lowest, highest)", repr(value))
-    pair = number("reward_range[0]", low), number("reward_range[1]", high)
+    pair = number("reward_range[0]", low, toward=-math.inf), number("reward_range[1]", high, toward=math.inf)
     if not (math.isfinite(pair[0]) and math.isfinite(pair[1]) and pair[0] < pair[1]):
         refuse("reward_range", "two finite numbers, lowest < highest", pair)
     return pair
@@ -106,11 +117,23 @@ def parse_number(text: str) -> float:
     raise ValueError(f"must be a number, got {text.strip()!r}")
 
 
-def _as_float(value: Any) -> float:
+def _as_float(value: Any, toward: float | None = None) -> float:
+    exactly = int(value) if isinstance(value, Integral) else value  # NumPy's integers compare as floats
     try:
-        return float(value)
+        nearest = float(exactly)
     except OverflowError:  # an integer beyond the floats
-        return math.inf if value > 0 else -math.inf
+        nearest = math.inf if exactly > 0 else -math.inf
+    if (toward == math.inf and nearest < exactly) or (toward == -math.inf and nearest > exactly):
+        return math.nextafter(nearest, toward)
+    return nearest
+
+
+def _rounded_up(given: npt.NDArray[Any]) -> FloatArray:
+    """Return a float64 copy that is nowhere below; only wide integers, long doubles and objects are no floats."""
+    if given.dtype == np.float64 or (given.dtype.kind in "biuf" and given.dtype.itemsize < 8):
+        return given.astype(np.float64)
+    entries = [_as_float(x, math.inf) for x in given.ravel().tolist()]
+    return np.array(entries, dtype=np.float64).reshape(given.shape)
 
 
 def confidence_level(value: object) -> float:

@@ -534,10 +534,61 @@ def test_the_mean_reward_of_a_log_enters_its_bounds_in_any_range(example, reward
         for _, p, r, t in responses(example)
     ]  # fmt: skip
     result = bounds.certify(bounds.TraceSet.from_records(rows, horizon=256, reward_range=rewards))
-    mean = by_prompt(example, lambda d, r, t: r)
+    worst = (min(max((low + high) / 2, result.estimates["reward"].low), result.estimates["reward"].high) - low) / (
+        high - low
+    )
+    assert worst != 0.5
     sd = {i.name: i.value for i in result.table["first_order"].inputs}["reward_sd"]
-    assert sd == pytest.approx(math.sqrt(mean * (1 - mean)), rel=1e-9)
+    assert sd == pytest.approx(math.sqrt(worst * (1 - worst)), rel=1e-9)
     assert not any("left out" in w for w in result.warnings)
+
+
+def all_right(prompts=60):
+    """A log of four tokens a response whose rewards are all 1."""
+    rng = np.random.default_rng(17)
+    rows = [
+        {"prompt_id": str(k), "reward": 1.0, "rollout_logprobs": [-1.0] * 4, "train_logprobs": (d - 1).tolist()}
+        for k, d in enumerate(rng.normal(0, 0.05, (prompts, 4)))
+    ]
+    return bounds.TraceSet.from_records(rows, horizon=4)
+
+
+def test_equal_rewards_prove_no_error_of_zero():
+    """The interval of the mean reward, .926 to 1, is what is known: not that rewards never vary."""
+    result = bounds.certify(all_right(), assume={"chi2_max": 2.0})
+    reward, found = result.estimates["reward"], result.table["martingale_chi2"]
+    assert (reward.value, reward.high) == (1.0, 1.0)
+    assert result.table.profile["mean_reward"] == (reward.low, 1.0)
+    assert {i.name: i.value for i in found.inputs}["reward_sd"] == pytest.approx(
+        math.sqrt(reward.low * (1 - reward.low))
+    )
+    assert found.value > result.estimates["worst_case_error"].value
+    assert result.best.name == "trajectory_kl"
+
+
+def test_an_assumption_hides_no_estimate():
+    result = bounds.certify(all_right(), assume={"chi2_max": 2.0})
+    found = result.table["martingale_chi2"]
+    assert found.standing is Standing.ASSUMED
+    assert dict(found.rests_on) == {"chi2_max": Standing.ASSUMED, "mean_reward": Standing.ESTIMATED}
+    assert "(sharp, estimated and assumed, vacuous)" in str(found)
+    shown = next(b for b in json.loads(result.to_json())["bounds"] if b["name"] == "martingale_chi2")
+    assert (shown["standing"], shown["rests_on"]) == ("assumed", {"chi2_max": "assumed", "mean_reward": "estimated"})
+    assert result.to_dict()["b_star"]["rests_on"] == {"kl_seq": "estimated"}
+    assert bounds.unified(T=4, delta=0.1).best.to_dict()["rests_on"] == {"delta": "proved"}
+    row = result.table.to_frame().set_index("name").loc["martingale_chi2"]
+    assert row["rests_on"] == "chi2_max assumed, mean_reward estimated"
+
+
+def test_the_improvement_through_the_surrogate_is_of_one_bound():
+    """Rewards are known to vary little at the estimates, which the upper limits do not use: another rule wins there."""
+    result = bounds.certify(all_right(1000), assume={"chi2_max": 0.02})
+    found, upper, gain = result.guarantees.surrogate, result.best_upper, result.estimates["surrogate_gain"]
+    assert (result.best.name, upper.name) == ("martingale_chi2", "trajectory_kl")
+    assert found.method.startswith("L' - trajectory_kl (estimated)")
+    assert found.low == gain.low - upper.value
+    assert found.value == gain.value - result.table["trajectory_kl"].value
+    assert found.standing is Standing.ESTIMATED
 
 
 def test_an_uncertain_length_refutes_nothing():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,12 @@ REFUSED = [
     ({"T": 10.5}, "T must be a whole number"),
     ({"T": True}, "T must be a whole number"),
     ({"mean_reward": 2.0}, r"mean_reward must be a number in reward_range \[0, 1\], got mean_reward=2.0"),
+    ({"mean_reward": (0.5, 2.0)}, r"mean_reward must be .* reward_range \[0, 1\], got mean_reward=\(0.5, 2.0\)"),
+    ({"mean_reward": (0.5, 0.4)}, "mean_reward must be"),
+    ({"mean_reward": (0.1, 0.2, 0.3)}, r"mean_reward must be a number or a pair \(low, high\)"),
+    ({"mean_reward": (0.1, math.nan)}, r"mean_reward\[1\] must be a number, got"),
+    ({"mean_kl": np.ma.masked_array([0.1] * 10, [False, False, True] + [False] * 7)}, r"mean_kl\[2\] .* got .*=masked"),
+    ({"mean_kl": [[0.1], [0.1, 0.2]]}, "mean_kl must be an array of numbers"),
     ({"reward_range": (1, 0)}, "reward_range must be two finite numbers, lowest < highest"),
     ({"reward_range": 3}, "reward_range must be a pair"),
     ({"reward_range": [(0, 1), (0, 2)], "mean_reward": 1.0}, "mean_reward needs one reward_range"),
@@ -79,6 +86,25 @@ def test_every_array_refuses_nan_negatives_and_wrong_lengths(name):
 def test_contradictions_within_rounding_are_accepted():
     bounds.Profile(T=10, delta=1e-3, kl_seq=1e-2 * (1 + 5e-10))
     assert bounds.Profile(T=1, epsilon=1.0 + 5e-10).epsilon > 1.0
+
+
+@pytest.mark.parametrize(
+    "value", [Fraction(1, 3), 2**53 + 1, 2**60 - 1, np.int64(2**53 + 1), np.uint64(2**64 - 1), 10**30]
+)
+def test_what_is_no_float_is_rounded_up(value):
+    truth = Fraction(int(value)) if not isinstance(value, Fraction) else value
+    assert truth <= bounds.Profile(T=1, delta=value).delta <= float(truth) * (1 + 1e-15)
+    for array in ([value], np.array([value]), np.array([value], dtype=object)):
+        (entry,) = bounds.Profile(T=1, max_kl=array).max_kl.tolist()
+        assert truth <= Fraction(entry) <= truth * (1 + Fraction(1, 10**15))
+    third = np.longdouble(1) / 3
+    assert bounds.Profile(T=1, max_kl=[third]).max_kl[0] >= third
+    low, high = bounds.Profile(T=1, reward_range=(-truth, truth)).reward_range
+    assert low <= -truth < truth <= high
+
+
+def test_an_unmasked_masked_array_is_an_array():
+    assert bounds.Profile(T=2, mean_tv=np.ma.masked_array([0.1, 0.2])).mean_tv.tolist() == [0.1, 0.2]
 
 
 def test_arrays_are_copied_and_cannot_be_changed():

@@ -479,7 +479,7 @@ def test_ratio_caps_of_any_size(cap):
     assert bounds.unified(T=5, log_ratio_max=cap)["trajectory_tv"].value <= 5.0
 
 
-def test_mean_rewards_next_to_an_end_are_taken_at_their_word_or_refused():
+def test_mean_rewards_beyond_an_end_are_refused():
     with pytest.raises(ValueError, match="mean_reward must be"):
         bounds.unified(T=2, chi2_max=0.01, mean_reward=1 + 1e-9)
     assert bounds.unified(T=2, chi2_max=0.01, mean_reward=1 - 1e-9)["martingale_chi2"].value > 0

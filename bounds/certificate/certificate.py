@@ -193,7 +193,7 @@ class Certificate(Result):
         if self.best_published is not None:
             where = " at the largest divergence seen (optimistic)" if self.best_published.optimistic else ""
             text += f"; the published B* is {shown(self.best_published.value)}{where}"
-        return text + f". Standing: {self.best.standing.label}."
+        return text + f". Standing: {self.best.standings}."
 
     def _range(self) -> str:
         low, high = self.table.profile["reward_range"]

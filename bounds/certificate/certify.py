@@ -154,8 +154,9 @@ def _with_guarantees(result: Certificate, found: Guarantees, against: str) -> Ce
     if gain is None or None in intervals:
         reason = {"improvement": "the log has no rewards"}
         return replace(result, guarantees=found, reasons={**reason, **result.reasons})
-    if result.best is not None and result.best_upper is not None:
-        found = replace(found, surrogate=through_surrogate(gain, result.best, result.best_upper, result.confidence))
+    if (upper := result.best_upper) is not None and upper.name in result.table:
+        bound = result.table[upper.name]
+        found = replace(found, surrogate=through_surrogate(gain, bound, upper, result.confidence))
     if result.prompts > 1:
         found = replace(found, claim=claim(gain, result.best_published))
     for i in intervals:
@@ -188,7 +189,8 @@ class _Profiles:
         self._means: dict[str, Any] = {n: i.value for n, i in self._intervals.items()}
         if (reward := found.intervals["reward"]) is not None:
             low, high = m.reading.reward_range
-            self._means["mean_reward"] = min(max(reward.value, low), high)  # a mean may round past an end
+            self._means["mean_reward"] = max(reward.low, low), min(reward.high, high)
+            self._intervals["mean_reward"] = reward
         if m.horizon <= _MAX_ARRAY:
             k3_is_all = found.intervals["kl_seq"] == found.intervals["kl_seq_k3"]  # it misses what a gap adds
             self._means |= _by_position(m, with_kl=k3_is_all or "kl" in m)
@@ -208,7 +210,7 @@ class _Profiles:
 
     def upper_table(self) -> BoundTable:
         """Bounds at the upper confidence limits."""
-        return self._bounds({}, {n: i.high for n, i in self._intervals.items()})[0]
+        return self._bounds({}, {n: i.high for n, i in self._intervals.items() if n != "mean_reward"})[0]
 
     def optimistic(self) -> tuple[Bound, ...]:
         """Published rules as if the largest divergence that was seen were the supremum; never a guarantee."""
@@ -221,14 +223,15 @@ class _Profiles:
         return tuple(
             replace(b, optimistic=True)
             for b in bounds
-            if b.family == "published" and b.rests_on(maxima) and b.name not in self.evaluated
+            if b.family == "published" and not b.rests_on.keys().isdisjoint(maxima) and b.name not in self.evaluated
         )
 
     def _bounds(self, extra: Mapping[str, Any], estimated: Mapping[str, Any]) -> tuple[BoundTable, list[str]]:
         """The table, and which estimates were left out since they contradict what was assumed."""
         kept, contradictions = {**self._fixed, **extra}, []
         for name, value in estimated.items():
-            value = np.maximum(value, FIELDS[name].low)  # k1 may be below 0 by chance, a divergence is not
+            if name != "mean_reward":
+                value = np.maximum(value, FIELDS[name].low)  # k1 may be below 0 by chance, a divergence is not
             try:
                 Profile(**{**kept, name: value})
                 kept[name] = value

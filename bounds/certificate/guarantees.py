@@ -25,7 +25,7 @@ from bounds.certificate.moments import Moments
 from bounds.intervals import INTERVALS, betting, betting_these_prompts, clustered_mean, leave_one_out, prompt_means
 from bounds.intervals.betting import LEVELS
 from bounds.results import Interval, Standing
-from bounds.rules.bound import Bound
+from bounds.rules.bound import Bound, in_words
 
 _LARGEST = 1.0 - 2.0**-53  # confidence
 _COMPARED = ("empirical_bernstein", "hoeffding")  # predictable bets depend on the order of the log
@@ -207,12 +207,15 @@ def masked(m: Moments, keep: BoolArray, confidence: float, cap: float | None = N
     return Interval(value, max(ends[0], -spread), min(ends[1], spread), confidence, standing, lower.method, of)
 
 
-def through_surrogate(gain: Interval, best: Bound, worst: Bound, confidence: float) -> Interval:
-    """L' - B*, with L' at its lower limit and B* at the upper limits of what it uses."""
-    low = gain.low - worst.value
+def through_surrogate(gain: Interval, bound: Bound, upper: Bound, confidence: float) -> Interval:
+    """Subtract a bound from L'.
+
+    ``upper`` is the same rule at the upper limits of what it uses, which goes with the lower limit of L'.
+    """
+    standings = (gain.standing, *upper.rests_on.values())
     method = "the ends of several intervals, not joint"
-    standing = max(gain.standing, best.standing)
-    return Interval(gain.value - best.value, low, math.inf, confidence, standing, method, f"L' - {best.name}")
+    of = f"L' - {upper.name} ({in_words(standings)})"
+    return Interval(gain.value - bound.value, gain.low - upper.value, math.inf, confidence, max(standings), method, of)
 
 
 def claim(gain: Interval | None, published: Bound | None) -> Claim | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
 from bounds._text import Cells, Row, shown
-from bounds.results import Assumption, Record, Result, Standing
+from bounds.results import Assumption, Record, Result, Standing, jsonable, weakest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,29 +27,54 @@ class Input:
     def __str__(self) -> str:
         return f"{self.name} = {shown(self.value)}" + ("" if self.how == "given" else f" [{self.how}]")
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The given fields that it rests on."""
+        return (self.name,) if self.how == "given" else self.used
+
 
 @dataclass(frozen=True, slots=True)
 class Bound(Record):
-    """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says."""
+    """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says.
+
+    ``rests_on`` says where each given number stands that it used, directly or to fill a gap.
+    """
+
+    derived: ClassVar = ("standing",)
 
     name: str
     title: str
     value: float
     family: str
     source: str
-    standing: Standing
+    rests_on: Mapping[str, Standing]
     assumes: tuple[str, ...]
     inputs: tuple[Input, ...]
     vacuous: bool
     optimistic: bool = False
 
+    @property
+    def standing(self) -> Standing:
+        """The weakest standing of what it rests on."""
+        return weakest(self.rests_on.values())
+
+    @property
+    def standings(self) -> str:
+        """The standings of all that it rests on, in words: one assumption does not hide an estimate."""
+        return in_words(self.rests_on.values())
+
     def __str__(self) -> str:
         vacuous = ", vacuous" if self.vacuous else ""
-        return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standing.label}{vacuous})"
+        return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standings}{vacuous})"
 
-    def rests_on(self, names: Container[str]) -> bool:
-        """Whether one of these fields was used, directly or to fill a gap."""
-        return any(name in names for i in self.inputs for name in (i.name, *i.used))
+
+def in_words(standings: Iterable[Standing]) -> str:
+    """Name each standing that is not proved: what is assumed may rest on an estimate, too.
+
+    >>> in_words([Standing.ASSUMED, Standing.PROVED, Standing.ESTIMATED])
+    'estimated and assumed'
+    """
+    return " and ".join(s.label for s in sorted({*standings} - {Standing.PROVED})) or Standing.PROVED.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +179,7 @@ class BoundTable(Result):
                 "value": b.value,
                 "family": b.family,
                 "standing": b.standing.label,
+                "rests_on": ", ".join(f"{name} {label}" for name, label in jsonable(b.rests_on).items()),
                 "vacuous": b.vacuous,
                 "assumes": ", ".join(b.assumes),
                 "inputs": "; ".join(map(str, b.inputs)),
@@ -192,7 +218,7 @@ class BoundTable(Result):
             }
             filled = "; ".join(f"{i.name} = {i.how}" for i in b.inputs if i.how != "given")
             said = ", ".join(mark for mark, holds in marks.items() if holds)
-            rows.append(([b.name, shown(b.value), b.family, b.standing.label, said, filled], b is best))
+            rows.append(([b.name, shown(b.value), b.family, b.standings, said, filled], b is best))
         return ["rule", "|Error| <=", "family", "standing", "remarks", "filled in"], rows
 
     def tables(self) -> list[Cells]:

@@ -8,6 +8,7 @@ documentation follow from there. A gap is filled by a proved inequality, a
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -31,8 +32,9 @@ from bounds.rules.profile_file import read_values
 class Profile:
     r"""What is known about a rollout policy and a training policy.
 
-    Every value is an upper value of the quantity that ``bounds.rules.fields.FIELDS`` describes (natural logarithms,
-    KL in the direction roll||theta). All but ``T`` are optional.
+    Every divergence, ``mean_length`` and ``support_gap`` is an upper value of the quantity that
+    ``bounds.rules.fields.FIELDS`` describes (natural logarithms, KL in the direction roll||theta); what is no float64
+    is rounded up. ``mean_reward`` is no upper value: a larger mean may make a bound smaller. Only ``T`` is required.
 
     Parameters
     ----------
@@ -48,8 +50,9 @@ class Profile:
         Expected and largest divergences at each position.
     log_ratio_max, support_gap : float
         Cap on |log ratio| over the whole vocabulary; cap on theta's mass off roll's support.
-    mean_reward : float
-        Expected reward, inside ``reward_range``.
+    mean_reward : float or (float, float)
+        Expected reward, inside ``reward_range``, or limits between which it lies. A number stands for every mean that
+        float64 rounds to it; of all means the worst counts.
     reward_range : (float, float), or one such pair for each prompt
         Smallest and largest reward.
     absolutely_continuous : bool
@@ -89,7 +92,7 @@ class Profile:
     max_chi2: npt.ArrayLike | None = None
     log_ratio_max: float | None = None
     support_gap: float | None = None
-    mean_reward: float | None = None
+    mean_reward: float | tuple[float, float] | None = None
     reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = (0.0, 1.0)
     absolutely_continuous: bool = True
     _resolved: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
@@ -101,12 +104,14 @@ class Profile:
             value = getattr(self, name)
             if value is not None and declared.per_position:
                 set_field(self, name, array(name, value, self.T, declared.low, declared.high))
-            elif value is not None:
-                set_field(self, name, number(name, value, declared.low, declared.high))
+            elif value is not None and name != "mean_reward":
+                set_field(self, name, number(name, value, declared.low, declared.high, toward=math.inf))
         if not isinstance(self.absolutely_continuous, bool | np.bool_):
             refuse("absolutely_continuous", "True or False", repr(self.absolutely_continuous))
         set_field(self, "absolutely_continuous", bool(self.absolutely_continuous) and not self.support_gap)
         set_field(self, "reward_range", _reward_ranges(self.reward_range))
+        if self.mean_reward is not None:
+            set_field(self, "mean_reward", self._checked_mean(self.mean_reward))
         for contradiction in self._contradictions():
             raise ValueError(contradiction)
 
@@ -125,13 +130,24 @@ class Profile:
                 where = f"[{k}]" if value.ndim else ""
                 got = ", ".join(f"{n}={_entry(v, k)}" for n, v in values.items())
                 yield f"{limit.name}{where} must be at most {limit.text} = {most.flat[k]:.10g}, got {got}"
-        if self.mean_reward is not None and self._ranges_by_prompt:
-            yield f"mean_reward needs one reward_range for all prompts, got mean_reward={self.mean_reward}"
-        elif self.mean_reward is not None:
-            ((low, high),) = self._ranges
-            if not low <= self.mean_reward <= high:  # without tolerance: next to an end sd(R) would be 0
-                domain = f"a number in reward_range [{low:g}, {high:g}]"
-                yield f"mean_reward must be {domain}, got mean_reward={self.mean_reward}"
+
+    def _checked_mean(self, value: Any) -> float | tuple[float, float]:
+        """Return a mean reward, or the limits of an interval that holds it, inside the one range of the rewards."""
+        if self._ranges_by_prompt:
+            raise ValueError(f"mean_reward needs one reward_range for all prompts, got mean_reward={value}")
+        ((low, high),) = self._ranges
+        if isinstance(value, tuple | list | np.ndarray):
+            if len(value) != 2:
+                refuse("mean_reward", "a number or a pair (low, high)", value)
+            ends = tuple(
+                number(f"mean_reward[{k}]", end, toward=way)
+                for k, (end, way) in enumerate(zip(value, (-math.inf, math.inf), strict=True))
+            )
+        else:
+            ends = (number("mean_reward", value),)
+        if not low <= ends[0] <= ends[-1] <= high:  # without tolerance: next to an end sd(R) would be 0
+            refuse("mean_reward", f"a number in reward_range [{low:g}, {high:g}]", value)
+        return ends if len(ends) == 2 else ends[0]
 
     @property
     def _ranges_by_prompt(self) -> bool:
@@ -229,11 +245,15 @@ class Profile:
 
     @property
     def reward_sd(self) -> Input:
-        """An upper value of the reward's standard deviation under roll, for rewards mapped to [0, 1]."""
-        if self.mean_reward is None or self._ranges_by_prompt:
+        """An upper value of the reward's standard deviation under roll, for rewards mapped to [0, 1].
+
+        It is sqrt(mu (1 - mu)) at the mu nearest to 1/2 of all that ``mean_reward`` stands for.
+        """
+        if self.mean_reward is None:
             return Input("reward_sd", 0.5, "1/2, of any reward in a range of 1")
-        low = exact(self._ranges[0][0])
-        mean = (exact(self.mean_reward) - low) / self.exact_spread
+        lowest = exact(self._ranges[0][0])
+        low, high = ((end - lowest) / self.exact_spread for end in _means(self.mean_reward))
+        mean = min(max(Fraction(1, 2), low), high)
         return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
 
     def quantities(
@@ -290,6 +310,14 @@ def _reward_ranges(value: Any) -> Any:
     if np.ndim(value) == 2:
         return tuple(reward_range(tuple(pair)) for pair in np.asarray(value).tolist())
     return reward_range(value)
+
+
+def _means(given: float | tuple[float, float]) -> tuple[Fraction, Fraction]:
+    """Return the least and the largest mean that a pair allows, or that rounds to a number."""
+    if isinstance(given, tuple):
+        return exact(given[0]), exact(given[1])
+    below, above = (exact(math.nextafter(given, way)) for way in (-math.inf, math.inf))
+    return (below + exact(given)) / 2, (exact(given) + above) / 2
 
 
 def _entry(value: Any, k: int) -> object:

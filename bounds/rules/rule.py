@@ -76,7 +76,7 @@ class Rule:
             value=value,
             family=self.family,
             source=self.source,
-            standing=weakest(i.standing for i in inputs),
+            rests_on={name: (standing or {}).get(name, Standing.PROVED) for i in inputs for name in i.given},
             assumes=self.assumes,
             inputs=inputs,
             vacuous=exact(value) >= profile.exact_spread,
