@@ -15,7 +15,7 @@ from bounds._text import Cells, Row
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.explanation import Comparison
 from bounds.certificate.guarantee import HYPOTHESES
-from bounds.figures import plots
+from bounds.figures import logs, plots
 from bounds.figures.style import COLUMN, look, svg
 from bounds.masks.mask import PAPER
 from bounds.questions.by_position_answer import ByPosition
@@ -116,7 +116,7 @@ def _ladder(c: Certificate) -> Section:
     def draw(axes: Sequence[Axes]) -> None:
         plots.plot_ladder(c, axes[0])
 
-    rungs = len(plots.ladder_frame(c))
+    rungs = len(logs.ladder_frame(c))
     best = "no bound applies" if c.best is None else f"the smallest bound is {c.best.name}"
     title = f"Bounds on the error of the surrogate, largest first; {best}. The table behind has every number."
     claim = () if c.guarantees.claim is None else (f"{c.guarantees.claim}. That is no guarantee.",)
@@ -168,7 +168,7 @@ def _positions(found: ByPosition) -> Section:
 
 
 def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
-    panels = plots.mask_frame(study)["panel"].nunique()
+    panels = logs.mask_frame(study)["panel"].nunique()
 
     def draw(axes: Sequence[Axes]) -> None:
         plots.plot_masks(study, axes)
@@ -193,7 +193,7 @@ def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
 
 
 def _over_time(run: RunOverTime) -> Section:
-    panels = plots.over_time_frame(run)["panel"].nunique()
+    panels = logs.over_time_frame(run)["panel"].nunique()
 
     def draw(axes: Sequence[Axes]) -> None:
         plots.plot_over_time(run, axes)

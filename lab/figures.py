@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from bounds import RULES
-from bounds.figures import save, write_csv
 from bounds.figures.drawing import FAMILY_TITLES, legend_below
-from bounds.figures.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted
+from bounds.figures.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted, save
 from lab.methods import METHODS
 
 if TYPE_CHECKING:
@@ -96,10 +96,7 @@ def write_experiment(rows: pd.DataFrame, folder: Path) -> list[Path]:
             "share solved",
         ),
     ):
-
-        def draw(axes: list[Axes], frame: pd.DataFrame = frame, ylabel: str = ylabel) -> None:
-            plot_bands(frame, axes, ylabel)
-
+        draw = partial(plot_bands, frame, ylabel=ylabel)
         paths += _write(f"{title}\n{text}", draw, frame, folder / name, sharey=True)
     return paths
 
@@ -165,4 +162,4 @@ def _write(
         return figure
 
     stem.parent.mkdir(parents=True, exist_ok=True)
-    return [*save(make, stem), write_csv(data, stem.with_suffix(".csv"))]
+    return save(make, data, stem)

@@ -10,7 +10,7 @@ from bounds._checks import FloatArray, confidence_level
 from bounds.certificate.estimates import kl_of_responses, seems_to_have_gap
 from bounds.certificate.explanation import Comparison
 from bounds.certificate.moments import Moments
-from bounds.certificate.response_columns import shortfall
+from bounds.divergence.rows import shortfall
 from bounds.intervals import clustered_mean, prompt_means
 from bounds.logs.response import TraceError
 from bounds.logs.traces import TraceSet

@@ -68,11 +68,6 @@ def response_columns(traces: TraceSet, found: Errors, statistics: Iterable[str] 
     return columns | {name: pooled(name, tokens) for name in names}
 
 
-def shortfall(log_ratio: FloatArray) -> FloatArray:
-    """(1 - exp(log_ratio))^+, whose mean is a total variation, under any supports."""
-    return -np.expm1(np.minimum(log_ratio, 0.0))
-
-
 def _worst_error(phi: FloatArray, log_product: FloatArray, traces: TraceSet) -> FloatArray:
     """W^- = (1 + S - P)^+ = (Phi - k3(P))^+: so it does not cancel, and is 0 for one token.
 

@@ -161,7 +161,8 @@ def _draw(run: RunOverTime, path: str, *, force: bool) -> None:
     from matplotlib.figure import Figure
 
     from bounds._files import whole_file
-    from bounds.figures.plots import over_time_frame, plot_over_time
+    from bounds.figures.logs import over_time_frame
+    from bounds.figures.plots import plot_over_time
     from bounds.figures.style import COLUMN, look
 
     panels = over_time_frame(run)["panel"].nunique()
