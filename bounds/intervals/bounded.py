@@ -28,7 +28,9 @@ def hoeffding(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Bound a mean by Hoeffding's inequality: mean -+ (high - low) sqrt(log(1/alpha) / (2N)) for each end at error alpha.
+    r"""Bound a mean by Hoeffding's inequality.
+
+    Each end is mean -+ (high - low) sqrt(log(1/alpha) / (2N)), at error alpha.
 
     Parameters
     ----------
@@ -72,7 +74,9 @@ def empirical_bernstein(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Bound a mean by its sample variance (empirical Bernstein): mean -+ (sqrt(2 V l / N) + 7 (high - low) l / (3 (N - 1))), l = log(2/alpha).
+    r"""Bound a mean by its sample variance (empirical Bernstein).
+
+    Each end is mean -+ (sqrt(2 V l / N) + 7 (high - low) l / (3 (N - 1))), l = log(2/alpha).
 
     Parameters
     ----------

@@ -20,7 +20,9 @@ def student_t(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Return Student's t interval: mean -+ t_(N-1) (1 - alpha) s / sqrt(N) for each end at error alpha, cut at the range.
+    r"""Return Student's t interval, cut at the range.
+
+    Each end is mean -+ t_(N-1) (1 - alpha) s / sqrt(N), at error alpha.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def _t_end(values: FloatArray, low: float, high: float, alpha: float) -> float:
 def leave_one_out(
     reward: FloatArray, product: FloatArray, prompt: IntArray, confidence: float, *, side: Side = "both"
 ) -> Interval:
-    r"""Estimate J(theta) - J(roll) by a t-interval over prompts of (R - b)(P - 1), b the mean reward of the other responses.
+    r"""Estimate J(theta) - J(roll) by a t-interval over prompts of (R - b)(P - 1), b the others' mean reward.
 
     Parameters
     ----------
