@@ -585,7 +585,7 @@ def test_the_improvement_through_the_surrogate_is_of_one_bound():
     result = bounds.certify(all_right(1000), assume={"chi2_max": 0.02})
     found, upper, gain = result.guarantees.surrogate, result.best_upper, result.estimates["surrogate_gain"]
     assert (result.best.name, upper.name) == ("martingale_chi2", "trajectory_kl")
-    assert found.method.startswith("L' - trajectory_kl (estimated)")
+    assert found.of == "L' - trajectory_kl (estimated)"
     assert found.low == gain.low - upper.value
     assert found.value == gain.value - result.table["trajectory_kl"].value
     assert found.standing is Standing.ESTIMATED
