@@ -23,7 +23,7 @@ BATCH = 478  # rows: the batches that the reader takes of this log
 
 
 def read_parquet(path, table=False):
-    """Every column that is needed, by pyarrow alone: at once, or in batches and in memory that does not grow."""
+    """Read every column that is needed, by pyarrow alone: at once, or in batches and in memory that does not grow."""
     if table:
         return pq.read_table(path, columns=COLUMNS).num_rows
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=2**16)

@@ -159,7 +159,7 @@ def _link(name: str, thing: Any) -> str:
 
 
 def _comment(name: str, thing: Any) -> list[str]:
-    """The lines ``#: ...`` above data, which have no docstring, in the module where they stand."""
+    """Return the lines ``#: ...`` above data, which have no docstring, in the module where they stand."""
     for module in sorted(m for m in sys.modules if m.partition(".")[0] == "bounds"):
         if getattr(sys.modules[module], name, None) is thing:
             found = ModuleAnalyzer.for_module(module).find_attr_docs()

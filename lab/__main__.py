@@ -99,7 +99,7 @@ def _given(arguments: argparse.Namespace, kind: type[Any]) -> dict[str, Any]:
 
 
 def _options(parser: argparse.ArgumentParser, kind: type[Any], **defaults: Any) -> None:
-    """One option for each field of a settings class."""
+    """Add one option for each field of a settings class."""
     for f in fields(kind):
         choices = sorted(METHODS) if f.name == "method" else None
         default = defaults.get(f.name, f.default)

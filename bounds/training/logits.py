@@ -56,7 +56,7 @@ def divergences_from_logits(rollout_logits: Tensor, train_logits: Tensor) -> Div
 def by_blocks(
     rollout_logits: Tensor, train_logits: Tensor, tokens: Tensor | None = None
 ) -> tuple[Divergences, Tensor, Tensor]:
-    """Return divergences of logits [..., V], and the log-probs of the tokens [...] (without tokens: of the first)."""
+    """Return divergences of logits [..., V], and log-probs of the tokens [...] (of the first, if none are given)."""
     import torch
 
     if rollout_logits.shape != train_logits.shape:
