@@ -54,7 +54,7 @@ import writers  # noqa: E402
 
 import bounds  # noqa: E402
 
-#: Words of a command as it was first recorded -> as it is called now.
+#: How a command began when it was first recorded -> how it does now: {"certify --by-step": "steps"}.
 RENAMED: dict[str, str] = {}
 #: Logs of odd rows at most: each is read in five ways.
 MOST_ROWS = 2500
@@ -507,7 +507,7 @@ def odd():
     for name, rows in odd_logs.ODD.items():
         path = odd_logs.jsonl(Path(f"{odd_logs.plain(name)}.jsonl"), rows)
         horizon = "" if name in ("good", "one response") else "--horizon 400"
-        asked |= {f"certify {name} {o}".strip(): f"certify {path} {horizon} {o} --json" for o in ODD_OPTIONS}
+        asked |= {f"certify {name} {o}".strip(): f"certify {o} {path} {horizon} --json" for o in ODD_OPTIONS}
         asked |= {f"{q} {name}": f"{q} {path} {horizon} --json" for q in ("explain", "metrics", "masks")}
     found = defaultdict(dict)
     for name, reply in zip(asked, run(asked.values()), strict=True):
