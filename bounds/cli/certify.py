@@ -16,7 +16,7 @@ from bounds.cli.requirements import assumption, requirement, unmet
 if TYPE_CHECKING:
     from bounds.certificate.certificate import Certificate
     from bounds.certificate.moments import Moments
-    from bounds.certificate.stream import Stream
+    from bounds.logs.log import Log
     from bounds.masks.mask import Mask
     from bounds.questions.over_time_answer import RunOverTime
 
@@ -68,7 +68,8 @@ def add(commands: Any) -> None:
 def _certify(arguments: argparse.Namespace) -> int:
     from bounds._files import check_free
     from bounds.certificate.certify import certify, checked_assumptions
-    from bounds.certificate.stream import stream
+    from bounds.certificate.moments import Moments
+    from bounds.logs import open_log
     from bounds.masks.mask import Mask
     from bounds.questions.objectives import objectives
 
@@ -81,7 +82,7 @@ def _certify(arguments: argparse.Namespace) -> int:
         check_free(path, force=arguments.force)
     noise = None
     if arguments.noise_floor is not None:
-        noise = stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}).moments()
+        noise = Moments.of(open_log(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}))
         warn(noise)
     log = _log(arguments)
     m = _moments(log, arguments, mask, bool(assume))
@@ -135,7 +136,7 @@ def _by_step(arguments: argparse.Namespace, m: Moments, mask: Mask | None) -> in
     return 1 if arguments.limit is not None and run.lost is not None else 0
 
 
-def _write_page(arguments: argparse.Namespace, log: Stream, m: Moments, mask: Mask | None, result: Certificate) -> None:
+def _write_page(arguments: argparse.Namespace, log: Log, m: Moments, mask: Mask | None, result: Certificate) -> None:
     """The page, from what was kept of the log; only divergence by position needs another reading."""
     from bounds._files import whole_file
     from bounds.questions.by_position import by_position
@@ -171,22 +172,24 @@ def _draw(run: RunOverTime, path: str, *, force: bool) -> None:
         figure.savefig(unfinished, dpi=300)
 
 
-def _log(arguments: argparse.Namespace) -> Stream:
+def _log(arguments: argparse.Namespace) -> Log:
     """The log as the options want it seen."""
-    from bounds.certificate.stream import stream
+    from bounds.logs import open_log
     from bounds.logs.traces import TraceSet
     from bounds.questions.mask_study import second_half
 
-    log = stream(**reading_from(arguments, example="run" if arguments.by_step else "responses"))
+    log = open_log(**reading_from(arguments, example="run" if arguments.by_step else "responses"))
     if arguments.without_staleness:
-        log.through(TraceSet.engine)
+        log = log.filter(TraceSet.engine)
     if arguments.split:
-        log.through(second_half)
+        log = log.filter(second_half)
     return log
 
 
-def _moments(log: Stream, arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:
+def _moments(log: Log, arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:
     """What is needed of the log, read once."""
+    from bounds.certificate.moments import Moments
+    from bounds.logs.traces import LeftOut
     from bounds.masks.mask import Mask
     from bounds.questions.mask_study import DEFAULT, statistics_for
     from bounds.questions.objectives import STATISTICS
@@ -201,7 +204,7 @@ def _moments(log: Stream, arguments: argparse.Namespace, mask: Mask | None, supr
             raise ValueError("--resume goes with --engine local")
         return moments(log, statistics=statistics, suprema=suprema)
     with reading_progress() as progress:
-        m = log.moments(statistics=statistics, suprema=suprema, progress=progress, resume=arguments.resume)
+        m = Moments.of(log, statistics=statistics, suprema=suprema, progress=progress, resume=arguments.resume)
     if arguments.split:
-        m.tally.name("notes", ["--split: only the half of the prompts on which masks judges what it chose"])
+        m.left_out += LeftOut(notes=("--split: only the half of the prompts on which masks judges what it chose",))
     return m

@@ -12,7 +12,7 @@ from bounds.certificate.moments import prompt_number
 from bounds.certificate.response_columns import shortfall
 from bounds.divergence.rows import k3
 from bounds.intervals import clustered_ratio
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.questions.by_position_answer import ByPosition, PositionBin
 
