@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from memory_study import write_log
 
+from bounds import open_log
 from bounds.certificate import moments as moments_module
-from bounds.certificate.stream import stream
+from bounds.certificate.moments import Moments
 
 TOKENS, ROUNDS = 2 * 10**7, 5
 COLUMNS = ["prompt_id", "reward", "rollout_logprobs", "train_logprobs"]
@@ -72,7 +73,7 @@ def by(worth, path, horizon):
     """Moments of a log of which the part beyond ``worth`` tokens is looked at by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moments_module, "WORTH_COMPILING", worth)
-        return len(stream(path, horizon=horizon).moments())
+        return len(Moments.of(open_log(path, horizon=horizon)))
 
 
 def report(title, tokens, runs):

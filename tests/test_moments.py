@@ -11,7 +11,7 @@ import pytest
 import bounds
 from bounds.certificate.columns import Columns
 from bounds.certificate.moments import Moments
-from bounds.logs.tally import Tally
+from bounds.certificate.tally import Tally
 from bounds.logs.traces import TraceSet
 
 MASK = "seq_max_k2<=0.05,seq_mean_k3<=0.001"

@@ -20,7 +20,7 @@ from bounds.certificate.guarantee import Guarantees
 from bounds.certificate.guarantees import claim, guarantees, through_surrogate
 from bounds.certificate.mask_report import kept, mask_remarks, mask_report
 from bounds.certificate.moments import Moments
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.results import Assumption, Standing

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds.certificate.statistics import IMPOSSIBLE_SAMPLE, TRUE_ZERO, Errors, signs
+from bounds.certificate.tally import Tally
 from bounds.divergence.rows import k2, two_outcome_kl
-from bounds.logs.response import POSITIVE_TOLERANCE, TraceError
-from bounds.logs.tally import Tally
+from bounds.logs.batch import TraceError
+from bounds.logs.checks import POSITIVE_TOLERANCE
 from bounds.logs.traces import TraceSet
 
 if TYPE_CHECKING:

@@ -8,26 +8,26 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bounds.certificate.moments import Moments, weighed_positions
-from bounds.certificate.stream import Stream
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
+from bounds.logs.log import Log
 
 
-def moments(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = False) -> Moments:
-    """What :meth:`Stream.moments` gives, with the files of the log spread over Ray Data.
+def moments(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) -> Moments:
+    """What :meth:`Moments.of` gives, with the files of the log spread over Ray Data.
 
     Parameters
     ----------
-    log : Stream
+    log : Log
         Every worker must find its files under the same paths.
     statistics, suprema
-        As in :meth:`Stream.moments`.
+        As in :meth:`Moments.of`.
 
     Raises
     ------
     ImportError
         Without Ray, saying how to install it.
     TraceError
-        As :meth:`Stream.moments`.
+        As :meth:`Moments.of`.
 
     Notes
     -----
@@ -36,10 +36,10 @@ def moments(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = Fals
     """
     wanted = tuple(statistics)
 
-    def read(file: Stream) -> Moments:
-        return file.moments(statistics=wanted, suprema=suprema)
+    def read(file: Log) -> Moments:
+        return Moments.of(file, statistics=wanted, suprema=suprema)
 
-    files = log.files()
+    files = log.split()
     total = Moments(statistics=wanted, suprema=suprema, horizon=log.horizon)
     for part in _spread(files, read):
         total.merge(part)
@@ -50,7 +50,7 @@ def moments(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = Fals
     return total
 
 
-def _spread(files: list[Stream], work: Callable[[Stream], Any]) -> Iterator[Any]:
+def _spread(files: list[Log], work: Callable[[Log], Any]) -> Iterator[Any]:
     """The results of some work on each file, in the order of the files."""
     try:
         import ray

@@ -17,7 +17,7 @@ from bounds.certificate.moments import Moments
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.results import Interval, Standing
 
 _NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable

@@ -13,9 +13,8 @@ from bounds._text import many
 from bounds.certificate.diagnosis import shift
 from bounds.certificate.finding import Finding
 from bounds.certificate.statistics import IMPOSSIBLE_SAMPLE
+from bounds.certificate.tally import Tally
 from bounds.intervals import clustered_mean
-from bounds.logs.gather import remarks
-from bounds.logs.tally import Tally
 
 if TYPE_CHECKING:
     from bounds.certificate.moments import Moments
@@ -35,7 +34,7 @@ def findings(m: Moments) -> list[Finding]:
         If the log as a whole is shifted by one token.
     """
     _refuse_shifted_log(m.tally)
-    said = [Finding("reading", text, len(m), "responses", _READING) for text in [*remarks(m.tally), *_horizon_note(m)]]
+    said = [Finding("reading", text, len(m), "responses", _READING) for text in [*_reading_notes(m), *_horizon_note(m)]]
     seen = ((check, check.say(m)) for check in CHECKS)
     return said + [Finding(c.name, text, c.count(m), c.unit, c.effect) for c, text in seen if text]
 
@@ -50,6 +49,32 @@ def several_steps(m: Moments) -> list[Finding]:
 
 
 _READING = "what is said holds for what was read, as it was read"
+
+
+def _reading_notes(m: Moments) -> list[str]:
+    """What was left out of a log or not said in it."""
+    left_out = m.left_out
+    seen = len(m) + left_out.empty.count + left_out.dropped.count
+    texts = sorted(left_out.notes)
+    if n := left_out.empty.count:
+        texts.append(f"{n} of {seen} responses have no policy token and are left out (first: {left_out.empty.first})")
+    if n := left_out.dropped.count:
+        texts.append(
+            f"{n} of {seen} responses have missing values and were dropped, as asked: what is said holds for the "
+            f"others only (first: {left_out.dropped.first})"
+        )
+    if n := left_out.lifted:
+        texts.append(f"{many(n, 'exact divergence')} slightly below 0 (rounding in the trainer), counted as 0")
+    if n := left_out.ungrouped.count:
+        texts.append(
+            f"{many(n, 'response')} without prompt_id: each counts as a prompt of its own "
+            "(group_size, --group-size N: every N rows answer one prompt)"
+        )
+    versions = [name for name in m.labels.get("weight_version", ()) if name]
+    if len(versions) > 1:
+        some = ", ".join(versions) if len(versions) < 4 else f"{versions[0]} to {versions[-1]}"
+        texts.append(f"{len(versions)} weight versions are mixed ({some}): the rollout policy is not one policy")
+    return texts
 
 
 def _horizon_note(m: Moments) -> list[str]:
@@ -74,7 +99,7 @@ def _suspicious_zeros(m: Moments) -> str:
     ]
     if not remarks:
         return ""
-    unmasked = "" if m.tally["masked"] else ", and no mask is given"
+    unmasked = "" if m.left_out.masked else ", and no mask is given"
     return (
         f"{'; '.join(remarks)} where the other policy's is not{unmasked}: tool output, padding or missing values "
         "filled with 0 (or top-p left one token)? They count as policy tokens here; mask them"

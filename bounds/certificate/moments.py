@@ -9,7 +9,7 @@ import base64
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -23,9 +23,11 @@ from bounds.certificate.columns import Block, Columns
 from bounds.certificate.diagnosis import observe
 from bounds.certificate.response_columns import added, position_sums, response_columns
 from bounds.certificate.statistics import WORTH_COMPILING, errors
-from bounds.logs.response import Reading, TraceError
-from bounds.logs.tally import Tally
-from bounds.logs.traces import TraceSet
+from bounds.certificate.tally import Tally
+from bounds.logs.batch import TraceError
+from bounds.logs.checks import Reading
+from bounds.logs.log import Log
+from bounds.logs.traces import LeftOut, Seen, TraceSet, no_response
 from bounds.results import Assumption, Standing
 
 _KEY = b"trm_bounds.moments"
@@ -55,6 +57,7 @@ class Moments:
         self.statistics = tuple(statistics)
         self.suprema = suprema
         self.tally = Tally()
+        self.left_out = LeftOut()
         self.reading = Reading()
         self._horizon = horizon
         self._rows = Columns()
@@ -64,13 +67,71 @@ class Moments:
         self._cached: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, traces: TraceSet, *, statistics: Iterable[str] = (), suprema: bool = False) -> Self:
-        """Moments of a log in memory."""
-        horizon = None if traces.horizon_guessed else traces.horizon
-        moments = cls(statistics=statistics, horizon=horizon, suprema=suprema)
-        moments.update(traces)
-        moments.weigh_positions([traces])
+    def of(
+        cls,
+        log: TraceSet | Log,
+        *,
+        statistics: Iterable[str] = (),
+        suprema: bool = False,
+        progress: Callable[[Moments], None] | None = None,
+        resume: str | Path | None = None,
+    ) -> Self:
+        """Moments of a log, read once, and once more where prompts have different numbers of responses.
+
+        Parameters
+        ----------
+        log : TraceSet or Log
+            In memory, or in files.
+        statistics, suprema
+            As for the class.
+        progress : callable, optional
+            Called with the moments so far, after each part.
+        resume : path, optional
+            A file that is kept up to date, after each file of the log; if it is there, files that it holds are not
+            read again.
+
+        Raises
+        ------
+        TraceError
+            If the log is refused; or if ``resume`` is something else.
+        """
+        if isinstance(log, TraceSet):
+            moments = cls(statistics=statistics, horizon=None if log.horizon_guessed else log.horizon, suprema=suprema)
+            moments.update(log)
+            moments.weigh_positions([log])
+            return moments
+        moments = cls(statistics=statistics, suprema=suprema, horizon=log.horizon)
+        moments.tally.name("options", [log.options])
+        if resume is not None and Path(resume).exists():
+            moments._take_up(log, resume)
+        read = moments.tally.names.get("files", set())
+
+        def finished(path: Path) -> None:
+            moments.tally.name("files", [_identity(path)])
+            if resume is not None:
+                moments.save(resume)
+
+        for part in log.parts([f.path for f in log.files if _identity(f.path) in read], finished):
+            moments.update(part)
+            if progress is not None and len(part):
+                progress(moments)
+        if not len(moments):
+            raise no_response(moments.left_out)
+        moments.weigh_positions(log)
         return moments
+
+    def _take_up(self, log: Log, resume: str | Path) -> None:
+        """A file that has changed would count twice; one that is not of this log, without being named."""
+        saved = Moments.load(resume)
+        if saved.tally.names.get("options") != {log.options}:
+            raise TraceError(f"{resume}: holds a log that was read with other options")
+        self.merge(saved)
+        now = {_identity(f.path) for f in log.files}
+        here = {str(f.path.resolve()) for f in log.files}
+        for file in sorted(saved.tally.names.get("files", set()) - now):
+            path = file.rsplit(" ", 2)[0]
+            why = "has changed since" if path in here else "is not of this log, but"
+            raise TraceError(f"{resume}: {path} {why} it was read into it; start with another file")
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -89,12 +150,14 @@ class Moments:
         TraceError
             If the log is refused, or this part logs other fields than those before.
         """
+        self.left_out += traces.left_out
+        if not len(traces):
+            return
         compiled = self._seen > WORTH_COMPILING
         self._seen += traces.rollout.size
         found = errors(traces.rollout, traces.train, traces.starts, np.ones(len(traces)), compiled=compiled)
         columns: dict[str, npt.NDArray[Any]] = dict(response_columns(traces, found, self.statistics))
         observe(traces, found, self.tally, suprema=self.suprema or bool(traces.exact), compiled=compiled)
-        self.tally.add(traces.tally)
         keys = np.array([prompt_number(key) for key in traces.prompt_ids], dtype=np.uint64)
         columns["prompt"] = keys[traces.prompt]
         for name, texts in traces.labels.items():
@@ -124,6 +187,7 @@ class Moments:
             }
             self._append({**block, **numbers}, "a part that is merged")
         self.tally.add(other.tally)
+        self.left_out += other.left_out
         for name, sums in other._positions.items():
             self._positions[name] = added(self._positions.get(name, np.zeros(0)), sums)
 
@@ -203,14 +267,14 @@ class Moments:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What had to be assumed to call its responses a sample."""
-        left_out = self.tally["empty"] - self.tally["padding"] + self.tally["dropped"]
+        left_out = self.left_out.empty.count - self.left_out.padding + self.left_out.dropped.count
         found = []
         if left_out:
             why = "responses that were left out are like the others, in reward, too"
             found.append(Assumption("left_out", left_out, why))
-        if self.tally["ungrouped"]:
+        if self.left_out.ungrouped.count:
             why = "no two of the responses without a prompt_id answer one prompt"
-            found.append(Assumption("ungrouped", self.tally["ungrouped"], why))
+            found.append(Assumption("ungrouped", self.left_out.ungrouped.count, why))
         return tuple(found)
 
     @property
@@ -263,6 +327,7 @@ class Moments:
             "reading": asdict(self.reading),
             "labels": self._names,
             "tally": self.tally.to_dict(),
+            "left_out": asdict(self.left_out),
             "positions": {n: base64.b64encode(v.tobytes()).decode() for n, v in self._positions.items()},
         }
         empty = pa.table({name: self._rows[name][:0] for name in self._rows.names}) if len(self) else pa.table({})
@@ -292,12 +357,24 @@ class Moments:
         reading = state["reading"]
         moments.reading = Reading(**{**reading, "reward_range": tuple(reading["reward_range"])})
         moments.tally = Tally.from_dict(state["tally"])
+        moments.left_out = _left_out(state["left_out"])
         moments._names = state["labels"]
         moments._positions = {n: np.frombuffer(base64.b64decode(v)) for n, v in state["positions"].items()}
         for batch in file.iter_batches():
             columns = {n: batch.column(n).to_numpy(zero_copy_only=False) for n in batch.schema.names}
             moments._rows.append(columns)
         return moments
+
+
+def _left_out(saved: Mapping[str, Any]) -> LeftOut:
+    seen = {name: Seen(**value) for name, value in saved.items() if isinstance(value, dict)}
+    return LeftOut(**{**saved, **seen, "notes": tuple(saved["notes"])})
+
+
+def _identity(path: Path) -> str:
+    """A file as it is now."""
+    state = path.stat()
+    return f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
 
 
 def _from_bytes(data: bytes) -> Moments:

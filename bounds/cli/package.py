@@ -89,6 +89,7 @@ def figures(names: tuple[str, ...], out: str) -> None:
 def verify(as_json: bool) -> int:
     """Print each check of the rules; 1 where one fails."""
     from bounds._text import TerminalTable
+    from bounds.results import jsonable
 
     with counting_progress("checking", len(bounds.proof.CHECKS)) as on_start:
         results = bounds.proof.verify(on_start=on_start)
@@ -105,5 +106,4 @@ def verify(as_json: bool) -> int:
         ]
         show(TerminalTable(["rule: checks passed", *kinds], counts))
         print(f"{len(results)} checks, {len(failed)} failed")
-    return 1 if failed else 0    from bounds.results import jsonable
-
+    return 1 if failed else 0

@@ -12,7 +12,7 @@ from bounds.cli.output import emit, progress, warn
 
 if TYPE_CHECKING:
     from bounds.certificate.moments import Moments
-    from bounds.certificate.stream import Stream
+    from bounds.logs.log import Log
     from bounds.logs.traces import TraceSet
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
@@ -23,13 +23,16 @@ READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
 class Source:
     """A log, and how it is gone through."""
 
-    log: Stream
+    log: Log
     split: bool
     engine: str
     resume: str | None
 
     def summary(self, statistics: Iterable[str] = (), *, suprema: bool = False) -> Moments:
         """Read the log once, with progress; returns what was kept of it."""
+        from bounds.certificate.moments import Moments
+        from bounds.logs.traces import LeftOut
+
         if self.engine == "ray":
             from bounds.certificate.distributed import moments
 
@@ -37,9 +40,9 @@ class Source:
                 raise ValueError("--resume goes with --engine local")
             return moments(self.log, statistics=statistics, suprema=suprema)
         with _reading_progress() as show:
-            m = self.log.moments(statistics=statistics, suprema=suprema, progress=show, resume=self.resume)
+            m = Moments.of(self.log, statistics=statistics, suprema=suprema, progress=show, resume=self.resume)
         if self.split:
-            m.tally.name("notes", ["--split: only the half of the prompts on which masks judges what it chose"])
+            m.left_out += LeftOut(notes=("--split: only the half of the prompts on which masks judges what it chose",))
         return m
 
 
@@ -55,18 +58,17 @@ def open_log(
     **reading: Any,
 ) -> Source:
     """Open the log that options name; without a path, an example inside the package."""
-    from bounds.certificate.stream import stream
-    from bounds.logs import example_path
+    from bounds import logs
     from bounds.logs.traces import TraceSet
     from bounds.questions.mask_study import second_half
 
     if train and not paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled")
-    log = stream(paths or example_path(example), train=train or None, **reading)
+    log = logs.open_log(paths or logs.example_path(example), train=train or None, **reading)
     if without_staleness:
-        log.through(TraceSet.engine)
+        log = log.filter(TraceSet.engine)
     if split:
-        log.through(second_half)
+        log = log.filter(second_half)
     return Source(log, split, engine, resume)
 
 
@@ -83,7 +85,7 @@ def answer(question: Callable[..., Any], *, as_json: bool, confidence: float, **
             show(seen)
             return part
 
-        result = question(log.through(watch), confidence=confidence)
+        result = question(log.filter(watch), confidence=confidence)
     warn_about(seen)
     emit(result, as_json)
 

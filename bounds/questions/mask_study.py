@@ -19,7 +19,7 @@ from bounds.certificate.mask_terms import Terms, share_of
 from bounds.certificate.moments import Moments, prompt_number
 from bounds.certificate.response_columns import prompt_weights
 from bounds.intervals import clustered_ratio
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import PAPER, Criterion, Mask
 from bounds.masks.statistics import unviolated

@@ -15,7 +15,7 @@ from bounds.certificate.moments import Moments
 from bounds.certificate.response_columns import prompt_weights
 from bounds.intervals import clustered_mean
 from bounds.intervals.clustered import leave_one_out_baseline
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.questions.objectives_answer import Objective, ObjectiveTable
