@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +11,6 @@ import bounds
 from bounds.cli import options
 from bounds.cli.command import FOLDER, command, option, suggest
 from bounds.cli.output import counting_progress, show
-
-if TYPE_CHECKING:
-    from bounds.logs.format import Format
-
-_FIELDS = ("name", "title", "trainer", "file", "keys", "advice")
 
 
 def _recipes() -> Iterable[str]:
@@ -31,33 +25,18 @@ def _recipes() -> Iterable[str]:
 @options.as_json
 def formats(recipe: str | None, as_json: bool) -> None:
     """Print the formats that are read, or a recipe."""
-    from bounds._checks import unknown
-    from bounds.logs.recipes import RECIPES
-    from bounds.logs.registry import FORMATS
-
-    if recipe is not None:
-        if recipe.lower() not in RECIPES:
-            raise ValueError(unknown("recipe", recipe, RECIPES))
-        print(RECIPES[recipe.lower()], end="")
-    elif as_json:
-        rows = [{n: getattr(f, n) for n in _FIELDS} | {"read": f.records is not None} for f in FORMATS.values()]
-        print(json.dumps({"formats": rows, "recipes": list(RECIPES)}))
-    else:
-        _show_formats(list(FORMATS.values()), list(RECIPES))
-
-
-def _show_formats(formats: list[Format], recipes: list[str]) -> None:
-    """Print formats that are read, then those that are recognised only to say what helps."""
     from rich.text import Text
 
-    from bounds._text import TerminalTable
+    from bounds.logs import formats as known
 
-    for read, head, last in ((True, "format", "its log-probs and mask"), (False, "not read", "what would help")):
-        chosen = [f for f in formats if (f.records is not None) == read]
-        cells = [([f.name, f.trainer, f.file, f.keys if read else f.advice], False) for f in chosen]
-        show(TerminalTable([head, "trainer", "file", last], cells))
-    line = f"Only in memory ({', '.join(recipes)}): trm-bounds formats --recipe NAME prints the lines that export it"
-    show(Text(line))
+    if recipe is not None:
+        print(known.recipe(recipe), end="")
+    elif as_json:
+        print(json.dumps(known.to_dict()))
+    else:
+        for table in known.tables():
+            show(table)
+        show(Text(known.MEMORY_ONLY))
 
 
 def _names() -> list[str]:
