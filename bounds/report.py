@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bounds._show import Cells, Row
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.explanation import Comparison
-from bounds.certificate.guarantee import HYPOTHESES
+from bounds.certificate.guarantees import HYPOTHESES
 from bounds.figures import plots
 from bounds.figures.style import COLUMN, look, svg
 from bounds.masks.mask import PAPER
@@ -140,15 +140,13 @@ def _estimates(c: Certificate) -> Section:
 
 
 def _seen(c: Certificate) -> Section:
-    extra = [w for w in c.warnings if w not in {f.text for f in c.diagnosis}]
-    if not c.diagnosis and not extra:
+    if not c.findings:
         return Section("log", "What was seen in the log", ("Nothing remarkable was seen.",))
-    tables = (("What was seen, and what it does", c.diagnosis_cells()),) if c.diagnosis else ()
     return Section(
         "log",
         "What was seen in the log",
-        points=(*(f.text for f in c.diagnosis), *extra),
-        tables=tables,
+        points=c.warnings,
+        tables=(("What was seen, and what it does", c.finding_cells()),),
     )
 
 

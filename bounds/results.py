@@ -52,6 +52,7 @@ class Interval:
     confidence: float
     standing: Standing
     method: str
+    of: str = ""  # what was averaged
 
     def texts(self) -> tuple[str, str, str]:
         """Value, low and high for people: three digits, more where the ends would look equal; ends rounded outward."""
@@ -70,6 +71,7 @@ class Interval:
             "confidence": self.confidence,
             "standing": self.standing.label,
             "method": self.method,
+            "of": self.of,
             **({"vacuous": True} if math.isinf(self.value) else {}),
         }
 

@@ -82,7 +82,7 @@ def test_exact_columns_are_used_and_said(example, certificate):
     for name, column in (("kl_seq", "kl"), ("tv_sum", "tv"), ("chi2_sum", "chi2")):
         by_hand = by_prompt(example, lambda d, r, tokens, c=column: example.exact[c][tokens].sum())
         assert certificate.estimates[name].value == pytest.approx(by_hand, rel=1e-10)
-        assert "exact" in certificate.estimates[name].method
+        assert "exact" in certificate.estimates[name].of
 
 
 def test_without_exact_columns_sampled_tokens_are_used_and_said(example):
@@ -92,7 +92,7 @@ def test_without_exact_columns_sampled_tokens_are_used_and_said(example):
     ]
     sampled = bounds.certify(bounds.TraceSet.from_records(records, horizon=256))
     assert sampled.estimates["kl_seq"] == sampled.estimates["kl_seq_k3"]
-    assert "k3 of sampled tokens" in sampled.estimates["kl_seq"].method
+    assert "k3 of sampled tokens" in sampled.estimates["kl_seq"].of
     by_hand = by_prompt(example, lambda d, r, tokens: np.maximum(0, 1 - np.exp(d)).sum())
     assert sampled.estimates["tv_sum"].value == pytest.approx(by_hand, rel=1e-10)
     assert "chi2_sum" not in sampled.estimates
@@ -558,6 +558,6 @@ def test_an_uncertain_length_refutes_nothing():
 
 
 def test_a_certificate_of_several_steps_says_so():
-    run = bounds.certify(bounds.example_traces("run"))
-    assert [f.name for f in run.diagnosis if f.name == "several steps"] == ["several steps"]
-    assert any("holds 11 steps, each with its own two policies" in w for w in run.warnings)
+    (mixture,) = bounds.certify(bounds.example_traces("run")).findings
+    assert mixture.kind == "mixture"
+    assert mixture.text.startswith("11 steps (0 to 20) are read together, each with its own two policies")

@@ -464,7 +464,7 @@ def test_folders_are_searched_through_and_what_is_no_log_is_counted(tmp_path):
     assert len(traces) == 96
     assert [w.split("global_step_")[1].split("/")[0] for w in traces.where[::8]] == [str(k) for k in range(12)]
     assert any("3 of 15 files are no canonical log and are ignored (first: config.json)" in n for n in traces.notes)
-    assert any("responses of 12 steps (0 to 11) are read together" in n for n in traces.notes)
+    assert any("12 steps (0 to 11) are read together" in w for w in bounds.certify(traces).warnings)
     assert [r["step"] for _, r in read_records(run)][::8] == list(range(12))
     writers.nemo_rl(run / "other", example()[:4])
     with pytest.raises(bounds.TraceError, match=r"logs of several formats \(canonical, nemo-rl\): say which"):

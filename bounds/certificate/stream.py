@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import Self
+
+import numpy as np
 
 from bounds._checks import MAX_HORIZON, integer
-from bounds.certificate.moments import Moments
 from bounds.logs.block import Block
 from bounds.logs.format import Records
 from bounds.logs.gather import left_out, remarks
@@ -77,11 +78,19 @@ class Stream:
         return streams
 
     @property
-    def _options(self) -> str:
-        """How the log is read, as a saved state remembers it."""
+    def options(self) -> str:
+        """How the log is read, as a saved summary remembers it."""
         changes = ", ".join(getattr(change, "__name__", "?") for change in self._through)
         halves = [str(f.path) for f in self._log.scored]
-        return f"{self._reading}, group_size={self._log.group_size}, train={halves}, through {changes or 'nothing'}"
+        return (
+            f"{self._reading}, horizon={self._horizon}, group_size={self._log.group_size}, train={halves}, "
+            f"through {changes or 'nothing'}"
+        )
+
+    @property
+    def paths(self) -> list[Path]:
+        """Its files (without those of the other half)."""
+        return [f.path for f in self._log.files]
 
     def __iter__(self) -> Iterator[TraceSet]:
         """The parts.
@@ -91,87 +100,28 @@ class Stream:
         TraceError
             Naming file, row, field and position; also for a log without a policy token.
         """
-        rest, empty = Tally(), True
-        for part in self._parts(self._log, rest, lambda path: None):
-            empty = False
-            yield part
+        left, empty = Tally(), True
+        for part in self.parts():
+            left.add(part.tally)
+            if len(part):
+                empty = False
+                yield part
         if empty:
-            _refuse_empty(rest)
+            raise TraceError("no response with a policy token: " + ("; ".join(remarks(left)) or "the log is empty"))
 
-    def moments(
-        self,
-        *,
-        statistics: Iterable[str] = (),
-        suprema: bool = False,
-        progress: Callable[[Moments], None] | None = None,
-        resume: str | Path | None = None,
-    ) -> Moments:
-        """What :func:`bounds.certify` needs of the log, read once.
-
-        Parameters
-        ----------
-        statistics, suprema
-            As in :class:`Moments`.
-        progress : callable, optional
-            Called with the moments so far, after each part.
-        resume : path, optional
-            A file that is kept up to date, after each file of the log; if it is there, files that it holds are not
-            read again.
-
-        Raises
-        ------
-        TraceError
-            As when iterating; or if ``resume`` is something else.
-        """
-        m = Moments(statistics=statistics, suprema=suprema, horizon=self._horizon)
-        m.tally.name("options", [self._options])
-        if resume is not None and Path(resume).exists():
-            saved = Moments.load(resume)
-            if saved.tally.names.get("options") != {self._options}:
-                raise TraceError(f"{resume}: holds a log that was read with other options")
-            m.merge(saved)
-            self._refuse_other_files(saved.tally.names.get("files", set()), resume)
-        rest = Tally()
-
-        def finished(path: Path) -> None:
-            rest.name("files", [_identity(path)])
-            m.tally.add(rest)
-            rest.clear()
-            if resume is not None:
-                m.save(resume)
-
-        read = m.tally.names.get("files", set())
-        log = replace(self._log, files=tuple(f for f in self._log.files if _identity(f.path) not in read))
-        for part in self._parts(log, rest, finished) if log.files else ():
-            m.update(part)
-            if progress is not None:
-                progress(m)
-        m.tally.add(rest)
-        if not len(m):
-            _refuse_empty(m.tally)
-        if not m.groups_are_equal:
-            m.weigh_positions(self)
-        return m
-
-    def _refuse_other_files(self, read: set[str], resume: str | Path) -> None:
-        """A file that has changed would count twice; one that is not of this log, without being named."""
-        now = {_identity(f.path) for f in self._log.files}
-        here = {str(f.path.resolve()) for f in self._log.files}
-        for file in sorted(read - now):
-            path = file.rsplit(" ", 2)[0]
-            why = "has changed since" if path in here else "is not of this log, but"
-            raise TraceError(f"{resume}: {path} {why} it was read into it; start with another file")
-
-    def _parts(self, log: Log, rest: Tally, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
-        """The parts, changed; what is in none of them is added to ``rest``."""
-        for part in self._whole(log, rest, finished):
+    def parts(
+        self, skip: Collection[Path] = (), finished: Callable[[Path], None] = lambda path: None
+    ) -> Iterator[TraceSet]:
+        """The parts, changed; also those without a response that only say what was left out."""
+        log = replace(self._log, files=tuple(f for f in self._log.files if f.path not in skip))
+        for part in self._whole(log, finished):
             seen: TraceSet | None = part
-            for change in self._through:
+            for change in self._through if len(part) else ():
                 seen = None if seen is None else change(seen)
             if seen is not None:
                 yield seen
 
-    def _whole(self, log: Log, rest: Tally, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
+    def _whole(self, log: Log, finished: Callable[[Path], None]) -> Iterator[TraceSet]:
         noted: list[str] = []
         for part in log.parts(noted, finished=finished):
             if isinstance(part, Block):
@@ -184,8 +134,14 @@ class Stream:
                 if any(r.usable for r in responses):
                     yield TraceSet.from_responses(responses, horizon=self._horizon, reading=self._reading)
                 else:
-                    rest.add(left_out(responses))
+                    yield self._without_response(left_out(responses))
+        rest = Tally()
         rest.name("notes", noted)
+        yield self._without_response(rest)
+
+    def _without_response(self, tally: Tally) -> TraceSet:
+        nothing, none = np.zeros(0), np.zeros(0, dtype=np.int64)
+        return TraceSet(nothing, nothing, np.zeros(1, dtype=np.int64), none, (), 1, reading=self._reading, tally=tally)
 
     def _next(self, records: Records) -> list[Response]:
         """The next responses: enough to fill a part, or what is left."""
@@ -197,13 +153,3 @@ class Stream:
             if tokens >= PART_TOKENS:
                 break
         return responses
-
-
-def _identity(path: Path) -> str:
-    """A file as it is now."""
-    state = path.stat()
-    return f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
-
-
-def _refuse_empty(tally: Tally) -> NoReturn:
-    raise TraceError("no response with a policy token: " + ("; ".join(remarks(tally)) or "the log is empty"))

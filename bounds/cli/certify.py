@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import confidence_level
@@ -15,8 +14,8 @@ from bounds.cli.requirements import assumption, requirement, unmet
 
 if TYPE_CHECKING:
     from bounds.certificate.certificate import Certificate
-    from bounds.certificate.moments import Moments
     from bounds.certificate.stream import Stream
+    from bounds.certificate.summary import Summary
     from bounds.masks.mask import Mask
     from bounds.questions.over_time_answer import RunOverTime
 
@@ -69,6 +68,7 @@ def _certify(arguments: argparse.Namespace) -> int:
     from bounds._files import check_free
     from bounds.certificate.certify import certify, checked_assumptions
     from bounds.certificate.stream import stream
+    from bounds.certificate.summary import Summary
     from bounds.masks.mask import Mask
     from bounds.questions.objectives import objectives
 
@@ -81,10 +81,10 @@ def _certify(arguments: argparse.Namespace) -> int:
         check_free(path, force=arguments.force)
     noise = None
     if arguments.noise_floor is not None:
-        noise = stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}).moments()
+        noise = Summary.of(stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}))
         warn(noise)
     log = _log(arguments)
-    m = _moments(log, arguments, mask, bool(assume))
+    m = _summary(log, arguments, mask, bool(assume))
     if arguments.objectives:
         warn(m)
         emit(objectives(m, confidence=arguments.confidence, mask=mask), arguments.json)
@@ -95,7 +95,7 @@ def _certify(arguments: argparse.Namespace) -> int:
     not_so = [text for text in (unmet(result, *r) for r in requirements) if text]
     if arguments.html is not None:
         _write_page(arguments, log, m, mask, result)
-    emit(result if arguments.json else replace(result, warnings=()), arguments.json)
+    emit(result, arguments.json)
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for text in not_so:
@@ -117,11 +117,11 @@ def _refuse_mixtures(arguments: argparse.Namespace, conditions: bool) -> None:
         raise ValueError("--limit, --time-uniform and --figure go with --by-step")
 
 
-def _by_step(arguments: argparse.Namespace, m: Moments, mask: Mask | None) -> int:
+def _by_step(arguments: argparse.Namespace, m: Summary, mask: Mask | None) -> int:
     """A run over time instead of one certificate."""
     from bounds.questions.over_time import over_time
 
-    warn(m)
+    warn(m, by_step=True)
     run = over_time(
         m,
         confidence=arguments.confidence,
@@ -135,7 +135,7 @@ def _by_step(arguments: argparse.Namespace, m: Moments, mask: Mask | None) -> in
     return 1 if arguments.limit is not None and run.lost is not None else 0
 
 
-def _write_page(arguments: argparse.Namespace, log: Stream, m: Moments, mask: Mask | None, result: Certificate) -> None:
+def _write_page(arguments: argparse.Namespace, log: Stream, m: Summary, mask: Mask | None, result: Certificate) -> None:
     """The page, from what was kept of the log; only divergence by position needs another reading."""
     from bounds._files import whole_file
     from bounds.questions.by_position import by_position
@@ -185,8 +185,9 @@ def _log(arguments: argparse.Namespace) -> Stream:
     return log
 
 
-def _moments(log: Stream, arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Moments:
+def _summary(log: Stream, arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Summary:
     """What is needed of the log, read once."""
+    from bounds.certificate.summary import Summary
     from bounds.masks.mask import Mask
     from bounds.questions.mask_study import DEFAULT, statistics_for
     from bounds.questions.objectives import STATISTICS
@@ -195,13 +196,13 @@ def _moments(log: Stream, arguments: argparse.Namespace, mask: Mask | None, supr
     if arguments.html is not None:
         statistics = statistics_for(Mask.parse(DEFAULT) if mask is None else mask)
     if arguments.engine == "ray":
-        from bounds.certificate.distributed import moments
+        from bounds.certificate.distributed import summary
 
         if arguments.resume is not None:
             raise ValueError("--resume goes with --engine local")
-        return moments(log, statistics=statistics, suprema=suprema)
+        return summary(log, statistics=statistics, suprema=suprema)
     with reading_progress() as progress:
-        m = log.moments(statistics=statistics, suprema=suprema, progress=progress, resume=arguments.resume)
+        m = Summary.of(log, statistics=statistics, suprema=suprema, progress=progress, resume=arguments.resume)
     if arguments.split:
-        m.tally.name("notes", ["--split: only the half of the prompts on which masks judges what it chose"])
+        m.note("--split: only the half of the prompts on which masks judges what it chose")
     return m

@@ -38,6 +38,7 @@ def add(commands: Any) -> None:
 def _masks(arguments: argparse.Namespace) -> int:
     from bounds._files import check_free
     from bounds.certificate.stream import stream
+    from bounds.certificate.summary import Summary
     from bounds.masks.mask import Mask
     from bounds.questions.mask_file import write_masks
     from bounds.questions.mask_study import DEFAULT, mask_study, statistics_for
@@ -48,7 +49,7 @@ def _masks(arguments: argparse.Namespace) -> int:
     confidence_level(arguments.confidence)
     log = stream(**reading_from(arguments))
     with reading_progress() as progress:
-        m = log.moments(statistics=statistics_for(mask), progress=progress)
+        m = Summary.of(log, statistics=statistics_for(mask), progress=progress)
     study = mask_study(m, mask=mask, confidence=arguments.confidence)
     if arguments.write is not None:
         write_masks(log, mask, arguments.write, force=arguments.force)

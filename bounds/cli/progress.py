@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bounds.certificate.moments import Moments
+    from bounds.certificate.summary import Summary
 
 
 @contextlib.contextmanager
@@ -29,12 +29,12 @@ def progress(first: str) -> Iterator[Callable[[str], None] | None]:
 
 
 @contextlib.contextmanager
-def reading_progress() -> Iterator[Callable[[Moments], None] | None]:
+def reading_progress() -> Iterator[Callable[[Summary], None] | None]:
     """What to call after each part of a log: shows tokens and their rate."""
     with progress("reading") as say:
         start = time.monotonic()
 
-        def show(m: Moments) -> None:
+        def show(m: Summary) -> None:
             if say is not None:
                 rate = m.tokens / max(time.monotonic() - start, 1e-9)
                 say(f"{len(m):,} responses, {m.tokens:,} tokens, {rate:,.0f} a second")

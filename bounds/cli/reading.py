@@ -13,7 +13,7 @@ from bounds.cli.parser import Parser
 from bounds.cli.progress import reading_progress
 
 if TYPE_CHECKING:
-    from bounds.certificate.moments import Moments
+    from bounds.certificate.summary import Summary
     from bounds.logs.traces import TraceSet
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
@@ -62,28 +62,26 @@ def reading_from(arguments: argparse.Namespace, example: str = "responses") -> d
     }
 
 
-def warn(m: Moments) -> None:
+def warn(m: Summary, *, by_step: bool = False) -> None:
     """What is remarkable about a log, on stderr."""
-    from bounds.certificate.doubts import doubts
-    from bounds.certificate.estimates import gap_remark
     from bounds.certificate.findings import findings
 
-    for found in [*findings(m), *doubts(m), *gap_remark(m)]:
+    for found in findings(m, by_step=by_step):
         print(f"warning: {found}", file=sys.stderr)
 
 
 def answer(arguments: argparse.Namespace, question: Callable[..., Any]) -> int:
     """Ask ``question(log, confidence=...)`` of a log, with progress, and show its result and what is remarkable."""
-    from bounds.certificate.moments import Moments
     from bounds.certificate.stream import stream
+    from bounds.certificate.summary import Summary
 
     confidence = confidence_level(arguments.confidence)
     log = stream(**reading_from(arguments))
-    seen = Moments(horizon=log.horizon)
+    seen = Summary()
     with reading_progress() as progress:
 
         def watch(part: TraceSet) -> TraceSet:
-            seen.update(part)
+            seen.see(part)
             if progress is not None:
                 progress(seen)
             return part

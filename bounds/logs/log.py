@@ -19,8 +19,6 @@ from bounds.logs.join import join
 from bounds.logs.repeats import Repeats
 from bounds.logs.response import TraceError
 
-_MAX_STEPS = 10**6
-
 
 @dataclass(frozen=True, slots=True)
 class Log:
@@ -82,42 +80,37 @@ class Log:
         ``finished`` is called with each file of which all parts were gone through (never for a log in two halves).
         """
         notes += self.found
-        repeats, steps = Repeats(), _Steps()
+        repeats = Repeats()
         if self.scored:
-            rows = join(chain.from_iterable(self._rows(f, repeats, steps) for f in self.files), self._scored(), notes)
+            rows = join(chain.from_iterable(self._rows(f, repeats) for f in self.files), self._scored(), notes)
             yield _no_halves(rows)
         else:
             for file in self.files:
                 if whole_blocks and file.format.blocks is not None and self.group_size is None:
-                    yield from self._blocks(file, file.format.blocks(file.path), repeats, steps)
+                    yield from self._blocks(file, file.format.blocks(file.path), repeats)
                 else:
-                    yield _no_halves(self._rows(file, repeats, steps))
+                    yield _no_halves(self._rows(file, repeats))
                 finished(file.path)
-        notes += filter(None, (repeats.remark(), steps.remark()))
 
-    def _rows(self, file: LogFile, repeats: Repeats, steps: _Steps) -> Records:
+    def _rows(self, file: LogFile, repeats: Repeats) -> Records:
         """Rows of a file, with what their place says: the step, and which rows answer one prompt."""
         repeats.begin()
         rows = file.records(Wanted(prompts=self.group_size is None))
         if self.group_size is not None:
             rows = _grouped(rows, file.path, self.group_size)
-        yield from _seen(rows, file, repeats, steps)
+        yield from _seen(rows, file, repeats)
         repeats.end(file.path)
 
-    def _blocks(
-        self, file: LogFile, parts: Iterator[Block | Records], repeats: Repeats, steps: _Steps
-    ) -> Iterator[Block | Records]:
+    def _blocks(self, file: LogFile, parts: Iterator[Block | Records], repeats: Repeats) -> Iterator[Block | Records]:
         repeats.begin()
         step = file.step
         for part in parts:
             if not isinstance(part, Block) or (np.diff(part.starts) == 0).any():
                 rows = part.records() if isinstance(part, Block) else part
-                yield _no_halves(_seen(rows, file, repeats, steps))
+                yield _no_halves(_seen(rows, file, repeats))
                 continue
             said = part.column("step") or [None] * len(part)
             known = [step if its is None else its for its in said]
-            for its in set(known):
-                steps.see(its)
             repeats.see_block(part)
             yield replace(part, rows={**part.rows, "step": known})
         repeats.end(file.path)
@@ -127,12 +120,11 @@ class Log:
             yield from file.records(Wanted(scored=True, prompts=False))
 
 
-def _seen(rows: Records, file: LogFile, repeats: Repeats, steps: _Steps) -> Records:
+def _seen(rows: Records, file: LogFile, repeats: Repeats) -> Records:
     step = file.step
     for where, record in rows:
         if record.get("step") is None:
             record = {**record, "step": step}
-        steps.see(record["step"])
         repeats.see(where, record)
         yield where, record
 
@@ -141,25 +133,6 @@ def _no_halves(rows: Records) -> Records:
     for where, record in rows:
         _refuse_half(where, record)
         yield where, record
-
-
-class _Steps:
-    """Which training steps are read together."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-
-    def see(self, step: object) -> None:
-        if isinstance(step, int) and len(self._seen) < _MAX_STEPS:
-            self._seen.add(step)
-
-    def remark(self) -> str:
-        if len(self._seen) < 2:
-            return ""
-        return (
-            f"responses of {len(self._seen)} steps ({min(self._seen)} to {max(self._seen)}) are read together: each "
-            "has policies of its own, and what is said is about their mixture"
-        )
 
 
 def _grouped(rows: Records, path: Path, size: int) -> Records:

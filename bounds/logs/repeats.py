@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
-from bounds._show import many
 from bounds.logs.block import Block
 from bounds.logs.response import TraceError
 
@@ -30,8 +29,6 @@ class Repeats:
         self._file = np.zeros(_SLOTS, dtype=np.int32)
         self._rows: list[int] = []  # of each file, those that were looked at
         self._again: Counter[int] = Counter()  # of each earlier file, rows that stand in this one too
-        self._count = 0
-        self._first = ""
         self._waiting: list[tuple[Any, ...]] = []  # rows that were looked at, but not compared yet
 
     def begin(self) -> None:
@@ -78,12 +75,6 @@ class Repeats:
             self._again[file] += times
         self._rows[-1] += rows.size
         self._seen[slot[~again]], self._file[slot[~again]] = number[~again], this
-        later = np.ones(rows.size, dtype=np.bool_)
-        later[np.unique(number, return_index=True)[1]] = False
-        again |= later  # also those that stand among these very rows twice
-        self._count += int(again.sum())
-        if again.any() and not self._first:
-            self._first = where[int(rows[np.argmax(again)])]
 
     def end(self, path: Path) -> None:
         """The file is read.
@@ -101,17 +92,6 @@ class Repeats:
                     f"{path}: {again} of its responses stand, bitwise the same, in a file before it (chunks that "
                     "repeat earlier ones?); give each response once"
                 )
-
-    def remark(self) -> str:
-        """What to warn of, or ""."""
-        self._see_waiting()
-        if not self._count:
-            return ""
-        return (
-            f"{many(self._count, 'response')} standing in the log twice (same prompt, bitwise the same rollout "
-            f"log-probs; first: {self._first}), too improbable to be drawn twice: they count twice here, and "
-            "intervals are too narrow"
-        )
 
 
 def _totals(drawn: FloatArray, starts: IntArray | list[int]) -> FloatArray:

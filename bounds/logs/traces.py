@@ -15,10 +15,46 @@ from bounds._show import many
 from bounds.logs.block import Block
 from bounds.logs.gather import join_columns, labels_of, left_out, own_prompt, remarks, rewards_of, tally_used, texts_of
 from bounds.logs.response import LABELS, NAMELESS, RECORD_FIELDS, Reading, Response, TraceError
-from bounds.logs.tally import Tally
+from bounds.logs.tally import Tally, _natural
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How often something was seen, and where first."""
+
+    count: int = 0
+    first: str = ""
+
+    def __add__(self, other: Seen) -> Seen:
+        places = [place for place in (self.first, other.first) if place]
+        return Seen(self.count + other.count, min(places, key=_natural, default=""))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What of a log is in no response, and what its responses do not say; those of parts add up."""
+
+    empty: Seen = Seen()
+    padding: int = 0
+    dropped: Seen = Seen()
+    lifted: int = 0
+    ungrouped: Seen = Seen()
+    masked: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        return LeftOut(
+            self.empty + other.empty,
+            self.padding + other.padding,
+            self.dropped + other.dropped,
+            self.lifted + other.lifted,
+            self.ungrouped + other.ungrouped,
+            self.masked + other.masked,
+            tuple(dict.fromkeys((*self.notes, *other.notes))),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +96,16 @@ class TraceSet:
     def notes(self) -> list[str]:
         """What was left out of the log or not said in it, in plain words."""
         return remarks(self.tally)
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What was left out of the log, and what was not said in it."""
+        seen = self.tally
+        empty, dropped, ungrouped = (
+            Seen(seen[what], seen.places.get(what, "")) for what in ("empty", "dropped", "ungrouped")
+        )
+        notes = tuple(sorted(seen.names.get("notes", ())))
+        return LeftOut(empty, seen["padding"], dropped, seen["lifted"], ungrouped, seen["masked"], notes)
 
     @property
     def lengths(self) -> IntArray:
