@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bounds
-from bounds.certificate.moments import Moments
+from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
@@ -254,7 +254,7 @@ def test_the_choice_sees_one_half_of_the_prompts_only():
     rows = list(records([4] * 40, scale=0.7))
     log = traces(rows)
     study = mask_study(log)
-    first = prompt_half(Moments.of(log))
+    first = prompt_half(Summary.of(log))
     assert study.chosen.prompts_choosing + study.chosen.prompts_judging == 40
     assert study.chosen.prompts_choosing == np.unique(log.prompt[first]).size
     assert mask_study(traces(rows[::-1])).chosen.mask == study.chosen.mask
@@ -271,7 +271,7 @@ def test_the_choice_sees_one_half_of_the_prompts_only():
 
 def test_the_choice_is_the_best_candidate_of_its_half():
     rows = list(records([4] * 40, scale=0.7))
-    first = prompt_half(Moments.of(traces(rows)))
+    first = prompt_half(Summary.of(traces(rows)))
     half = [row for row, here in zip(rows, first, strict=True) if here]
     study, of_half = mask_study(traces(rows)), mask_study(traces(half))
     candidates = {t.mask: t.lower.value for t in (*of_half.by_threshold, *of_half.reference) if t.mask != BEST}
@@ -280,14 +280,12 @@ def test_the_choice_is_the_best_candidate_of_its_half():
     assert study.chosen.value_choosing == pytest.approx(max(candidates.values()), rel=1e-12)
 
 
-def test_moments_are_enough_if_they_keep_what_is_looked_at():
+def test_a_summary_is_enough_and_reads_again_what_it_lacks():
     rows, mask = list(records([3] * 14)), Mask.parse("seq_max_k2<=0.05,token_k3<=0.01")
-    m = Moments(statistics=statistics_for(mask), horizon=16)
-    for part in (rows[:10], rows[10:]):
-        m.update(traces(part))
-    assert mask_study(m, mask=mask).to_dict() == mask_study(traces(rows), mask=mask).to_dict()
-    with pytest.raises(ValueError, match="the moments lack seq_mean_k2: keep statistics_for"):
-        mask_study(m, mask="seq_mean_k2<=0.01")
+    summary = Summary.of([traces(rows[:10]), traces(rows[10:])], statistics=statistics_for(mask))
+    assert mask_study(summary, mask=mask).to_dict() == mask_study(traces(rows), mask=mask).to_dict()
+    other = "seq_mean_k2<=0.01"
+    assert mask_study(summary, mask=other).to_dict() == mask_study(traces(rows), mask=other).to_dict()
 
 
 # --- edges -------------------------------------------------------------------------------------------------------
@@ -386,7 +384,7 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="needs the exact kl column"):
         mask_study(log, mask="seq_max_kl<=0.01")
     with pytest.raises(bounds.TraceError, match="no response"):
-        mask_study(Moments(statistics=statistics_for(Mask.parse(DEFAULT))))
+        mask_study([])
     with pytest.raises(ValueError, match="confidence must be"):
         mask_study(log, confidence=1.0)
     with pytest.raises(ValueError, match="a response has 11 policy tokens, T=4"):

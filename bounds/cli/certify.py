@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,11 +12,11 @@ import click
 import bounds
 from bounds.cli import options
 from bounds.cli.command import FILE, command, option
-from bounds.cli.output import emit, progress, warn
+from bounds.cli.output import emit, progress
 from bounds.cli.reading import Source, open_log, warn_about
 
 if TYPE_CHECKING:
-    from bounds.certificate.moments import Moments
+    from bounds.certificate.summary import Summary
 
 
 def _assumptions(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
@@ -98,8 +97,7 @@ def certify(
     not_so = [text for text in (_unmet(result, *r) for r in require) if text]
     if html is not None:
         _write_page(html, result, source, m, mask=mask, confidence=confidence, force=force)
-    emit(result if as_json else replace(result, warnings=()), as_json)
-    warn(result.warnings)
+    emit(result, as_json)
     for text in not_so:
         print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
     return 1 if not_so else 0
@@ -119,7 +117,7 @@ def _unmet(result: bounds.Certificate, name: str, sign: str, limit: float) -> st
 
 
 def _write_page(
-    path: str, result: bounds.Certificate, source: Source, m: Moments, *, force: bool, **asked: Any
+    path: str, result: bounds.Certificate, source: Source, m: Summary, *, force: bool, **asked: Any
 ) -> None:
     """Write the page, from what was kept of the log; only divergence by position needs another reading."""
     from bounds._files import whole_file

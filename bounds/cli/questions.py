@@ -41,7 +41,7 @@ def steps(
     if figure is not None:
         check_free(figure, force=force)
     m = open_log(example="run", **log).summary(() if mask is None else mask.statistics)
-    warn_about(m)
+    warn_about(m, by_step=True)
     limits = {} if limit is None else {"limit": limit}
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bounds.cli.output import emit, progress, warn
 
 if TYPE_CHECKING:
-    from bounds.certificate.moments import Moments
+    from bounds.certificate.summary import Summary
     from bounds.logs.log import Log
-    from bounds.logs.traces import TraceSet
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
@@ -28,19 +27,19 @@ class Source:
     engine: str
     resume: str | None
 
-    def summary(self, statistics: Iterable[str] = (), *, suprema: bool = False) -> Moments:
+    def summary(self, statistics: Iterable[str] = (), *, suprema: bool = False) -> Summary:
         """Read the log once, with progress; returns what was kept of it."""
-        from bounds.certificate.moments import Moments
+        from bounds.certificate.summary import Summary
         from bounds.logs.traces import LeftOut
 
         if self.engine == "ray":
-            from bounds.certificate.distributed import moments
+            from bounds.certificate.distributed import summary
 
             if self.resume is not None:
                 raise ValueError("--resume goes with --engine local")
-            return moments(self.log, statistics=statistics, suprema=suprema)
+            return summary(self.log, statistics=statistics, suprema=suprema)
         with _reading_progress() as show:
-            m = Moments.of(self.log, statistics=statistics, suprema=suprema, progress=show, resume=self.resume)
+            m = Summary.of(self.log, statistics=statistics, suprema=suprema, progress=show, resume=self.resume)
         if self.split:
             m.left_out += LeftOut(notes=("--split: only the half of the prompts on which masks judges what it chose",))
         return m
@@ -73,34 +72,21 @@ def open_log(
 
 
 def answer(question: Callable[..., Any], *, as_json: bool, confidence: float, **reading: Any) -> None:
-    """Ask ``question(log, confidence=...)`` in one reading, and print its answer and what is remarkable."""
-    from bounds.certificate.moments import Moments
-
-    log = open_log(**reading).log
-    seen = Moments(horizon=log.horizon)
-    with _reading_progress() as show:
-
-        def watch(part: TraceSet) -> TraceSet:
-            seen.update(part)
-            show(seen)
-            return part
-
-        result = question(log.filter(watch), confidence=confidence)
-    warn_about(seen)
-    emit(result, as_json)
+    """Ask ``question(log, confidence=...)``, and print its answer and what is remarkable."""
+    source = open_log(**reading)
+    warn_about(source.summary())
+    emit(question(source.log, confidence=confidence), as_json)
 
 
-def warn_about(m: Moments) -> None:
+def warn_about(m: Summary, *, by_step: bool = False) -> None:
     """Print what is remarkable about a log."""
-    from bounds.certificate.doubts import doubts
-    from bounds.certificate.estimates import gap_remark
     from bounds.certificate.findings import findings
 
-    warn([*findings(m), *doubts(m), *gap_remark(m)])
+    warn(findings(m, by_step=by_step))
 
 
 @contextlib.contextmanager
-def _reading_progress() -> Iterator[Callable[[Moments], None]]:
+def _reading_progress() -> Iterator[Callable[[Summary], None]]:
     """Give what to call after each part of a log: it shows tokens and their rate."""
     start = time.monotonic()
     with progress("reading") as say:

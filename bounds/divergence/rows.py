@@ -42,6 +42,11 @@ def k3(log_ratio: npt.ArrayLike) -> FloatArray:
     return result
 
 
+def shortfall(log_ratio: npt.ArrayLike) -> FloatArray:
+    """Return (1 - exp(d))^+ for d = log theta - log roll, whose mean is the total variation under any supports."""
+    return np.asarray(-np.expm1(np.minimum(np.asarray(log_ratio, dtype=np.float64), 0.0)))
+
+
 def k3_series(d: Any) -> Any:
     """The series of k3 for |d| <= 1/2: an array of NumPy or torch, or a number (numba compiles it)."""
     series = d * _SERIES[0] + _SERIES[1]
@@ -49,11 +54,6 @@ def k3_series(d: Any) -> Any:
         series *= d
         series += coefficient
     return series * d * d
-
-
-def shortfall(log_ratio: npt.ArrayLike) -> FloatArray:
-    """Return (1 - exp(d))^+ for d = log theta - log roll: its mean is a total variation, under any supports."""
-    return -np.expm1(np.minimum(log_ratio, 0.0))
 
 
 def total_variation(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:

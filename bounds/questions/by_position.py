@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds.certificate.moments import prompt_number
+from bounds.certificate.statistics import prompt_number
 from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import clustered_ratio
 from bounds.logs.batch import TraceError
