@@ -583,7 +583,11 @@ def test_an_assumption_hides_no_estimate():
 def test_the_improvement_through_the_surrogate_is_of_one_bound():
     """Rewards are known to vary little at the estimates, which the upper limits do not use: another rule wins there."""
     result = bounds.certify(all_right(1000), assume={"chi2_max": 0.02})
-    found, upper, gain = result.guarantees.surrogate, result.best_upper, result.estimates["surrogate_gain"]
+    found, upper, gain = (
+        result.guarantees.intervals["improvement_by_surrogate"],
+        result.best_upper,
+        result.estimates["surrogate_gain"],
+    )
     assert (result.best.name, upper.name) == ("martingale_chi2", "trajectory_kl")
     assert found.of == "L' - trajectory_kl (estimated)"
     assert found.low == gain.low - upper.value

@@ -194,11 +194,8 @@ class _Bounds:
         self._assumed = dict.fromkeys(assumed, Standing.ASSUMED)
         self.absolutely_continuous = Profile(**self._fixed).absolutely_continuous
         means = {name: i.value for name, i in self._intervals.items()} | _other_means(summary, found)
-        upper = {name: i.high for name, i in self._intervals.items()}
-        if (reward := found.intervals["reward"]) is not None:
-            self._intervals["mean_reward"] = reward
         self.table, self.contradictions = self._bounds({}, means)
-        self.upper = self._bounds({}, upper)[0].best
+        self.upper = self._bounds({}, {n: i.high for n, i in self._intervals.items()})[0].best
         self.optimistic = self._optimistic(summary, means)
         optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
         self.published = self.table.best_published or optimistic
