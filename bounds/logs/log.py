@@ -177,7 +177,8 @@ class Log:
         """How the log is read, in words; what was kept of a log that was read otherwise is of no use."""
         changes = ", ".join(getattr(change, "__name__", "?") for change in self.changes)
         halves = [str(f.path) for f in self.scored]
-        return f"{self.reading}, horizon={self.horizon}, group_size={self.group_size}, train={halves}, through {changes or 'nothing'}"
+        cap = f"horizon={self.horizon}, group_size={self.group_size}"
+        return f"{self.reading}, {cap}, train={halves}, through {changes or 'nothing'}"
 
     def parts(
         self, skip: Collection[Path] = (), finished: Callable[[Path], None] = lambda path: None
