@@ -59,7 +59,8 @@ def same(found, expected):
     """Equal, numbers to 1e-12 relative."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
-            for key in expected.keys() - {"standing", "rests_on"}:  # some layouts have rows that are left out, which is assumed
+        where_it_stands = {"standing", "rests_on"}  # some layouts have rows that are left out, which is assumed
+        for key in expected.keys() - where_it_stands:
             same(found[key], expected[key])
     elif isinstance(expected, list):
         assert len(found) == len(expected)
