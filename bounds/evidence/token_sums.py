@@ -1,11 +1,10 @@
 """One look at the tokens of a log: what a certificate needs of them, by response, by position and in all.
 
-Two ways give the same numbers: NumPy, in some sixty passes, and a kernel compiled by numba (extra ``fast``), in seven.
+Two ways give the same numbers: NumPy, in some sixty passes, and a kernel compiled by numba, in seven.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -77,7 +76,7 @@ def errors(roll: FloatArray, theta: FloatArray, starts: IntArray, weights: Float
     weights : array [N]
         Of the responses in the sums by position.
     compiled : bool
-        By the kernel, if numba is there.
+        By the kernel.
     """
     longest = int(np.diff(starts).max())
     found = Errors(np.zeros(len(weights), ERRORS), np.zeros(longest), np.zeros(longest))
@@ -105,8 +104,8 @@ def signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compiled: bo
 
 
 def _kernel(compiled: bool) -> Any:
-    """The compiled way, where it is wanted and there."""
-    if not compiled or importlib.util.find_spec("numba") is None:
+    """The compiled way, where it is wanted: importing numba and compiling cost a small log more than they save."""
+    if not compiled:
         return None
     from bounds.evidence import _token_kernel
 
