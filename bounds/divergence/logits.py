@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, refuse
 from bounds.divergence._logit_rows import Rows, rows_of
-from bounds.divergence._logit_sums import WIDTH, device_sums, divergences
 
 _CHUNK = 2**17  # elements that one thread takes at a time
 _CHUNKS_READ = 16  # for each thread, between two reads
-_DEVICE_CHUNK = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,8 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
     Parameters
     ----------
     rollout_logits, train_logits : array [n, V]
-        float16, bfloat16, float32 or float64: NumPy arrays and memory maps, torch tensors on any device (the sums are
-        taken there, always precisely), a :class:`~bounds.divergence.LogitFile`, or the path of a file with one array.
+        float16, bfloat16, float32 or float64: NumPy arrays and memory maps, torch tensors on any device (brought
+        to the host as they are read), a :class:`~bounds.divergence.LogitFile`, or the path of a file with one array.
         bfloat16 without torch: the type of ml_dtypes, or uint16 bit patterns.
     precise : bool
         1e-12 instead of 1e-6, in up to twice the time.
@@ -82,7 +80,7 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
 
     Notes
     -----
-    ``bounds/divergence/_logit_sums.py`` has the algebra; directions as in 2512.23075v4, section 2.
+    ``bounds/divergence/_logit_kernel.py`` has the algebra; directions as in 2512.23075v4, section 2.
 
     >>> import numpy as np
     >>> row = from_logits(np.log([[.5, .3, .2]]), np.log([[.4, .4, .2]]))
@@ -92,17 +90,15 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
     roll, theta = rows_of("rollout_logits", rollout_logits), rows_of("train_logits", train_logits)
     if roll.shape != theta.shape:
         refuse("train_logits", f"of the shape of rollout_logits {roll.shape}", f"shape {theta.shape}")
-    devices = [x.array.device for x in (roll, theta) if x.on_device]
-    sums = _on_device(roll, theta, devices[0]) if devices else _on_host(roll, theta, precise)
-    return LogitDivergences(**divergences(sums))
+    return _divergences(_sums(roll, theta, precise))
 
 
-def _on_host(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
+def _sums(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
     """Chunks of rows, each small enough for the cache of a core, over all cores; NumPy and the kernel free the GIL."""
     from bounds.divergence._logit_kernel import FAST, PRECISE, sweep
 
     n, width = roll.shape
-    sums = np.empty((n, WIDTH))
+    sums = np.empty((n, 10))
     threads = os.cpu_count() or 1
     rows = max(1, _CHUNK // width)
     accuracy = (PRECISE, 1e-13) if precise else (FAST, 5e-8)
@@ -122,24 +118,6 @@ def _on_host(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
     return sums
 
 
-def _on_device(roll: Rows, theta: Rows, device: Any) -> FloatArray:
-    """The precise sums by torch, where the logits are; only ten numbers of a row leave the device."""
-    import torch
-
-    if device.type == "mps":  # has no float64
-        device = torch.device("cpu")
-    n, width = roll.shape
-    rows = max(1, _DEVICE_CHUNK // width)
-    sums = np.empty((n, WIDTH))
-    for i in range(0, n, rows):
-        a, b = (torch.as_tensor(x.numbers(x.read(i, i + rows))).to(device).double() for x in (roll, theta))
-        tops = [x.amax(1, keepdim=True) for x in (a, b)]
-        for name, top in zip(("rollout_logits", "train_logits"), tops, strict=True):
-            _maxima(name, top.cpu().numpy(), i)
-        sums[i : i + rows] = device_sums(a, b, tops).cpu().numpy()
-    return sums
-
-
 def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
     """The maximum of each row; what is no distribution shows in it."""
     tops: npt.NDArray[Any] = rows.max(axis=1)
@@ -149,3 +127,21 @@ def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
         domain = "numbers or -inf, not all of them -inf"
         refuse(f"{name}[{first + bad[0]}]", domain, "only -inf" if found == -np.inf else f"{found} among them")
     return tops
+
+
+def _divergences(sums: FloatArray) -> LogitDivergences:
+    """What follows from the sums [n, 10] of :func:`~bounds.divergence._logit_kernel.sweep`."""
+    total, rest, minus_log, *others = sums.T
+    kl, shift, distance, chi2, reverse, below, missing = (x / total for x in others)
+    theta = 1.0 + shift  # the mass of theta'
+    more, less = (distance + shift) / 2.0, (distance - shift) / 2.0
+    above = below + more  # what of it exceeds roll
+    log_total = np.log1p(rest + (np.rint(total - rest) - 1.0))  # exact however much of the mass one token has
+    return LogitDivergences(
+        kl=kl - (shift - np.log1p(shift)),
+        tv=np.minimum((more * (theta - above) + less * above) / theta, 1.0),
+        chi2=(chi2 - shift**2) / theta**2,
+        reverse_kl=reverse / theta + (shift / theta - np.log1p(shift)),
+        entropy=log_total + minus_log / total,
+        missing_mass=missing / theta,
+    )
