@@ -1,13 +1,12 @@
 """What is computed of the tokens of a log, once: sums by response and by position, signs of trouble, a row of numbers.
 
-Two ways give the same sums: NumPy, in some sixty passes, and a kernel compiled by numba (extra ``fast``), in seven.
+Two ways give the same sums: NumPy, in some sixty passes, and a kernel compiled by numba, in seven.
 :data:`COLUMNS` says what becomes of them: a new number of each response is one entry there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -288,7 +287,7 @@ def token_signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compil
 
 def _kernel(compiled: bool) -> Any:
     """Return the compiled way, where it is wanted and there."""
-    if not compiled or importlib.util.find_spec("numba") is None:
+    if not compiled:
         return None
     from bounds.certificate import _kernel as compiled_kernel
 
