@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds._checks import FloatArray, confidence_level, unknown
+from bounds._checks import FloatArray, above, confidence_level, unknown
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
 from bounds.certificate.diagnosis import SUPREMA
@@ -33,6 +33,8 @@ from bounds.rules.unified import unified
 ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "absolutely_continuous")
 #: Estimates that are fields of a profile; the length first, since it limits the others.
 _PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
+#: What is summed over the tokens of a response -> the supremum of which it is at most the length times.
+_AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
 _MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
 
 
@@ -136,7 +138,7 @@ def _certificate(
         diagnosis=tuple(seen),
         noise_floor=None if noise_floor is None else compare(noise_floor, m, confidence=confidence),
         reasons=found.reasons,
-        warnings=(*warnings, *filter(None, [found.remark]), *profiles.contradictions),
+        warnings=(*warnings, *filter(None, [found.remark]), *profiles.contradictions()),
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in table.assumptions if a.what not in assumed),
@@ -194,7 +196,6 @@ class _Profiles:
         if m.horizon <= _MAX_ARRAY:
             k3_is_all = found.intervals["kl_seq"] == found.intervals["kl_seq_k3"]  # it misses what a gap adds
             self._means |= _by_position(m, with_kl=k3_is_all or "kl" in m)
-        self.contradictions: list[str] = []
         self.evaluated: set[str] = set()
 
     @property
@@ -204,13 +205,13 @@ class _Profiles:
 
     def table(self) -> BoundTable:
         """Bounds at the point estimates."""
-        table, self.contradictions = self._bounds({}, self._means)
+        table = self._bounds({}, self._means)
         self.evaluated = {b.name for b in table.bounds}
         return table
 
     def upper_table(self) -> BoundTable:
         """Bounds at the upper confidence limits."""
-        return self._bounds({}, {n: i.high for n, i in self._intervals.items() if n != "mean_reward"})[0]
+        return self._bounds({}, {n: i.high for n, i in self._intervals.items() if n != "mean_reward"})
 
     def optimistic(self) -> tuple[Bound, ...]:
         """Published rules as if the largest divergence that was seen were the supremum; never a guarantee."""
@@ -219,40 +220,44 @@ class _Profiles:
         delta = self._peaks.get("kl", self._peaks["k2"])[0]
         epsilon = self._peaks["tv"][0] if "tv" in self._peaks else min(1.0, math.sqrt(delta / 2.0))
         maxima = {n: v for n, v in (("delta", delta), ("epsilon", epsilon)) if n not in self._assumed}
-        bounds = self._bounds(maxima, self._means)[0].bounds
+        bounds = self._bounds(maxima, self._means).bounds
         return tuple(
             replace(b, optimistic=True)
             for b in bounds
             if b.family == "published" and not b.rests_on.keys().isdisjoint(maxima) and b.name not in self.evaluated
         )
 
-    def _bounds(self, extra: Mapping[str, Any], estimated: Mapping[str, Any]) -> tuple[BoundTable, list[str]]:
-        """The table, and which estimates were left out since they contradict what was assumed."""
-        kept, contradictions = {**self._fixed, **extra}, []
-        for name, value in estimated.items():
-            if name != "mean_reward":
-                value = np.maximum(value, FIELDS[name].low)  # k1 may be below 0 by chance, a divergence is not
-            try:
-                Profile(**{**kept, name: value})
-                kept[name] = value
-            except ValueError as error:
-                if not extra:
-                    self._refuse_if_clear(name, kept)
-                contradictions.append(f"{name} is left out of the bounds; the log contradicts an assumption: {error}")
+    def contradictions(self) -> list[str]:
+        """Return which estimates are above what was assumed; bounds use what was assumed in their place.
+
+        Raises
+        ------
+        TraceError
+            Where even the lower confidence limit is above it, at the longest mean length.
+        """
+        length, said = self._intervals["mean_length"], ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
+        texts = []
+        for name, supremum in _AT_MOST_LENGTH_TIMES.items():
+            if (i := self._intervals.get(name)) is None or supremum not in self._assumed:
+                continue
+            for value, tokens in ((i.low, length.high), (i.value, length.value)):
+                most = min(self._fixed["T"], tokens) * self._fixed[supremum]
+                if above(value, most):
+                    text = f"{name} must be at most {supremum} times the mean length = {most:.10g}, got {name}={value}"
+                    if value == i.low:
+                        level = f"at confidence {i.confidence:g}, by the lower limit of {name}"
+                        raise TraceError(f"the log refutes {said} {level}: {text}")
+                    texts.append(f"{name} is left out of the bounds; the log contradicts an assumption: {text}")
+        return texts
+
+    def _bounds(self, extra: Mapping[str, Any], estimated: Mapping[str, Any]) -> BoundTable:
+        known = {
+            n: v if n == "mean_reward" else np.maximum(v, FIELDS[n].low)  # k1 may be below 0 by chance
+            for n, v in estimated.items()
+        }
         standing = dict.fromkeys([*extra, *estimated], Standing.ESTIMATED)
         standing |= {n: max(Standing.ESTIMATED, self._intervals[n].standing) for n in estimated if n in self._intervals}
-        return unified(Profile(**kept), standing={**standing, **self._assumed}), contradictions
-
-    def _refuse_if_clear(self, name: str, kept: Mapping[str, Any]) -> None:
-        """Refuse where even the lower confidence limit, at the longest mean length, contradicts what was assumed."""
-        interval, length = self._intervals.get(name), self._intervals["mean_length"]
-        if self._assumed and interval is not None:
-            try:
-                Profile(**{**kept, "mean_length": length.high, name: max(interval.low, 0.0)})
-            except ValueError as error:
-                said = ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
-                level = f"at confidence {interval.confidence:g}, by the lower limit of {name}"
-                raise TraceError(f"the log refutes {said} {level}: {error}") from None
+        return unified(Profile(**{**self._fixed, **extra, **known}), standing={**standing, **self._assumed})
 
 
 def checked_assumptions(assume: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ _sums = njit(fastmath={"contract", "reassoc", "nsz"})
 
 @_fused
 def _exp_32(x: Any) -> Any:
-    """The exp of a float32 <= 0, to 3e-7."""
+    """Compute the exp of a float32 <= 0, to 3e-7."""
     x = x if x > _LOWEST_32 else _LOWEST_32
     t = x * _LOG2E_32 + _ROUND_32
     k = t - _ROUND_32
@@ -50,7 +50,7 @@ def _exp_32(x: Any) -> Any:
 
 @_fused
 def _split(x: Any) -> Any:
-    """2^k and r with exp(x) = 2^k exp(r), |r| <= log(2) / 2, for |x| <= 708."""
+    """Return 2^k and r with exp(x) = 2^k exp(r), |r| <= log(2) / 2, for |x| <= 708."""
     t = x * _LOG2E + _ROUND
     k = t - _ROUND
     power = np.int64((np.float64(t).view(np.int64) + 1023) << 52).view(np.float64)
@@ -59,7 +59,7 @@ def _split(x: Any) -> Any:
 
 @_fused
 def _exp(x: Any) -> Any:
-    """The exp of -708 <= x <= 0, to 2e-7."""
+    """Compute the exp of -708 <= x <= 0, to 2e-7."""
     power, r = _split(x)
     z = _TAYLOR[6]
     z = z * r + _TAYLOR[5]
@@ -71,7 +71,7 @@ def _exp(x: Any) -> Any:
 
 @_fused
 def _k3(d: Any) -> Any:
-    """exp(d) - 1 - d, to 1e-7 relative, also where it cancels: at k = 0 only r^2 times a series is left."""
+    """Compute exp(d) - 1 - d, to 1e-7 relative, also where it cancels: at k = 0 only r^2 times a series is left."""
     power, r = _split(d)
     z = _TAYLOR[7]
     z = z * r + _TAYLOR[6]
@@ -150,7 +150,7 @@ def sweep(a: Any, b: Any, tops: Any, sums: Any, settled: Any) -> None:
 
 @njit
 def _is_settled(sums: Any, close: float, near: float) -> Any:
-    """Whether an error of c that the sums reveal moves no result by 1e-7, and no rounding of d does by more.
+    """Return whether an error of c that the sums reveal moves no result by 1e-7, and no rounding of d does by more.
 
     To first order the error is corrected; what is left is at most |shift| times the mass of the tokens whose d
     changes sign with it.

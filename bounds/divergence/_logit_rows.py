@@ -45,11 +45,11 @@ class Rows:
         self.on_device = not isinstance(array, np.ndarray)
 
     def read(self, i: int, j: int) -> Any:
-        """Rows i to j as they are stored; a stream wants them in order."""
+        """Read rows i to j as they are stored; a stream wants them in order."""
         return self.array[i:j]
 
     def numbers(self, stored: Any) -> Any:
-        """Stored rows as float32 or float64, contiguous; a copy only where they are not. On a device as they are."""
+        """Return stored rows as float32 or float64, contiguous: copied only where they are not, never on a device."""
         if self.on_device:
             return stored
         if self.bfloat16:
@@ -66,7 +66,7 @@ class Stream(Rows):
         self.shape, self.bfloat16, self.on_device = shape, dtype == np.uint16, False
 
     def read(self, i: int, j: int) -> Any:
-        """The next rows."""
+        """Read the next rows."""
         size = (j - i) * self.shape[1] * self.dtype.itemsize
         data = self.file.read(size)
         if len(data) != size:
@@ -75,7 +75,7 @@ class Stream(Rows):
 
 
 def rows_of(name: str, given: Any) -> Rows:
-    """The rows of an argument, or a ValueError that names it."""
+    """Return the rows of an argument; a ValueError names what cannot be one."""
     if isinstance(given, str | Path):
         given = LogitFile(given)
     if isinstance(given, LogitFile):
@@ -99,7 +99,7 @@ def _array_rows(name: str, given: Any) -> Rows:
 
 
 def _tensor_rows(name: str, tensor: Any) -> Rows:
-    """The host's memory as it is, without a copy; rows on a device stay there (:func:`on_device`)."""
+    """Return the host's memory as it is, without a copy; rows on a device stay there (:func:`on_device`)."""
     import torch
 
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):

@@ -33,7 +33,7 @@ _SETTLED = 1e-13
 
 
 def precise_sums(xp: Any, a: Any, b: Any, tops: Any, block: int = BLOCK) -> Any:
-    """The sums [r, 10] of rows a, b [r, V], of NumPy (``xp`` = numpy) or of torch on any device (``xp`` = torch).
+    """Compute the sums [r, 10] of rows a, b [r, V]: of NumPy (``xp`` = numpy), or of torch on any device.
 
     ``tops`` are the two columns of maxima [r, 1], in float64 and finite.
     """
@@ -93,7 +93,7 @@ def _far_terms(xp: Any, a: Any, b: Any, p: Any, q: Any, y: Any, d: Any) -> Any:
 
 
 def _exact_difference(b: Any, a: Any) -> tuple[Any, Any]:
-    """The float b - a and what was lost in rounding it (Knuth's two-sum); NaN for infinities."""
+    """Return the float b - a and what was lost in rounding it (Knuth's two-sum); NaN for infinities."""
     difference = b - a
     part = difference - b
     return difference, (b - (difference - part)) - (a + part)
@@ -104,7 +104,7 @@ def _double(xp: Any, x: Any) -> Any:
 
 
 def divergences(sums: FloatArray) -> dict[str, FloatArray]:
-    """kl, tv, chi2, reverse_kl, entropy and missing_mass, each [n], from the sums [n, 10]; NumPy only."""
+    """Compute kl, tv, chi2, reverse_kl, entropy and missing_mass, each [n], from the sums [n, 10]; NumPy only."""
     total, rest, minus_log, *others = sums.T
     kl, shift, distance, chi2, reverse, above, missing = (x / total for x in others)
     theta = 1.0 + shift  # the mass of theta'

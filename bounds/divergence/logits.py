@@ -50,7 +50,7 @@ class LogitDivergences:
 
 
 def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False) -> LogitDivergences:
-    """KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy and missing mass of rows of logits.
+    """Compute KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy and missing mass of rows of logits.
 
     Each row is normalised by a softmax, so log-probs do as well as logits. -inf is a token without mass.
     Values are accurate to 1e-6 relative, with ``precise`` to 1e-12, also for rows that nearly agree (KL of 1e-10 and
@@ -100,7 +100,7 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
 
 
 def _on_host(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
-    """Chunks of rows, each small enough for the cache of a core, over all cores; NumPy and the kernel free the GIL."""
+    """Sum chunks of rows, each small enough for the cache, on all cores; NumPy and the kernel free the GIL."""
     n, width = roll.shape
     sums = np.empty((n, WIDTH))
     threads = os.cpu_count() or 1
@@ -121,7 +121,7 @@ def _on_host(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
 
 
 def _on_device(roll: Rows, theta: Rows, device: Any) -> FloatArray:
-    """The precise sums by torch, where the logits are; only ten numbers of a row leave the device."""
+    """Compute the precise sums by torch, where the logits are; only ten numbers of a row leave the device."""
     import torch
 
     if device.type == "mps":  # has no float64
@@ -139,7 +139,7 @@ def _on_device(roll: Rows, theta: Rows, device: Any) -> FloatArray:
 
 
 def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-    """The maximum of each row; what is no distribution shows in it."""
+    """Return the maximum of each row; what is no distribution shows in it."""
     tops: npt.NDArray[Any] = rows.max(axis=1)
     bad = np.flatnonzero(~np.isfinite(tops))
     if bad.size:

@@ -66,7 +66,7 @@ class Bound:
         return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standings}{vacuous})"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; an infinite value is null and vacuous."""
+        """Return it JSON-ready; an infinite value is null and vacuous."""
         return {
             "name": self.name,
             "value": finite(self.value),
@@ -109,7 +109,7 @@ class Withheld:
 
 
 def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
-    """What was not evaluated, by reason."""
+    """Write what was not evaluated, by reason."""
     by_reason: dict[str, list[str]] = {}
     for rule in withheld:
         by_reason.setdefault(rule.reason, []).append(rule.name)
@@ -185,11 +185,11 @@ class BoundTable(Shown):
         return smallest(b for b in self.bounds if b.name in self.published_b_star)
 
     def sorted(self) -> tuple[Bound, ...]:
-        """The bounds, smallest first."""
+        """Return the bounds, smallest first."""
         return tuple(sorted(self.bounds, key=lambda b: b.value))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each rule, smallest bound first."""
+        """Return a DataFrame with one row for each rule, smallest bound first."""
         import pandas as pd
 
         rows = [
@@ -221,7 +221,7 @@ class BoundTable(Shown):
         }
 
     def sentence(self) -> str:
-        """The result in one sentence."""
+        """Say the result in one sentence."""
         if self.best is None:
             return "No rule applies to what is known about the two policies."
         text = f"|J(theta) - J(roll) - L'| <= {shown(self.best.value)} by {self.best.name}"
@@ -230,14 +230,14 @@ class BoundTable(Shown):
         return text + (". Every bound is vacuous." if self.best.vacuous else ".")
 
     def notes(self) -> list[str]:
-        """The lines under the table: assumptions, then what was not evaluated."""
+        """Write the lines under the table: assumptions, then what was not evaluated."""
         lines = [f"Assumed: {a}" for a in self.assumptions]
         if self.surrogate_cap is not None:
             lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
         return lines + withheld_lines(self.withheld)
 
     def cells(self, *, best: Bound | None = None, published: Bound | None = None) -> Cells:
-        """Column titles, and for each bound its cells and whether it is the winner."""
+        """Return column titles, and for each bound its cells and whether it is the winner."""
         best, published = best or self.best, published or self.best_published
         rows: list[Row] = []
         for b in self.sorted():
@@ -253,17 +253,17 @@ class BoundTable(Shown):
         return ["rule", "|Error| <=", "family", "standing", "remarks", "filled in"], rows
 
     def tables(self) -> list[Cells]:
-        """The bounds, smallest first."""
+        """Return the bounds, smallest first."""
         return [self.cells()]
 
 
 def smallest(bounds: Iterable[Bound]) -> Bound | None:
-    """The smallest bound; a sharp one where two are equal."""
+    """Return the smallest bound; a sharp one where two are equal."""
     return min(bounds, key=lambda b: (b.value, b.family != "sharp"), default=None)
 
 
 def named_value(bound: Bound | None) -> dict[str, Any] | None:
-    """Name and value of a winner, as the JSON shows it."""
+    """Return name and value of a winner, as the JSON shows it."""
     if bound is None:
         return None
     marks = {"vacuous": bound.vacuous, "optimistic": bound.optimistic}
