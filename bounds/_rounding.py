@@ -151,7 +151,7 @@ def _scaled_dot_up(a: FloatArray, b: FloatArray, roundings: int) -> Fraction:
     both = (a > 0.0) & (b > 0.0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         products = np.where(both, _scaled(a, -shift_a) * _scaled(b, -shift_b), 0.0)
-    total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
+        total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
     if math.isinf(total):
         return INFINITE
     least = Fraction(math.ulp(0.0)) * underflowed

@@ -20,7 +20,8 @@ import numpy as np
 import bounds
 
 table: bounds.BoundTable = bounds.unified(T=4096, delta=1e-4, mean_kl=[0.1, 0.2], max_tv=np.zeros(2))
-same = bounds.unified(bounds.Profile(T=4096, delta=1e-4, mean_reward=(0.2, 0.3)), standing={"delta": bounds.Standing.ASSUMED})
+known = bounds.Profile(T=4096, delta=1e-4, mean_reward=(0.2, 0.3))
+same = bounds.unified(known, standing={"delta": bounds.Standing.ASSUMED})
 answer: float | int = bounds.largest("delta", target=0.5, T=4096, mean_length=100.0)
 certificate: bounds.Certificate = bounds.certify(bounds.read_traces("run.jsonl", horizon=4096), confidence=0.9)
 value: float = bounds.RULES[0].value(bounds.Profile(T=4, epsilon=0.1))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -179,17 +178,16 @@ class Implied:
 
 def _least_by_position(name: str, candidates: list[Quantity]) -> Quantity:
     """Return the smallest at each position; it rests on those that are smallest somewhere."""
-    least = reduce(np.minimum, [value for value, _ in candidates])
-    unclaimed, counted = np.ones(least.shape, dtype=np.bool_), list[Input]()
-    for value, how in candidates:
-        here = unclaimed & (value == least)
-        if here.any():
-            unclaimed &= ~here
-            counted.append(how)
-    if len(counted) == 1:
-        return _quantity(name, least, counted[0].how, counted[0].used)
-    used = tuple(dict.fromkeys(n for i in counted for n in i.given))
-    return _quantity(name, least, f"smallest of {', '.join(i.how for i in counted)}", used)
+    least, counted = candidates[0][0], candidates[:1]
+    for found in candidates[1:]:
+        if (found[0] < least).any():
+            least = np.minimum(least, found[0])
+            counted.append(found)
+    inputs = [how for value, how in counted if value is least or (value == least).any()]
+    if len(inputs) == 1:
+        return _quantity(name, least, inputs[0].how, inputs[0].used)
+    used = tuple(dict.fromkeys(n for i in inputs for n in i.given))
+    return _quantity(name, least, f"smallest of {', '.join(i.how for i in inputs)}", used)
 
 
 def _quantity(name: str, value: Any, how: str = "given", used: tuple[str, ...] = ()) -> Quantity:
