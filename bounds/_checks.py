@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -27,7 +29,7 @@ def refuse(name: str, domain: str, value: object) -> NoReturn:
 
 
 def above(value: float, limit: float) -> bool:
-    """Whether ``value`` exceeds ``limit`` by more than :data:`TOLERANCE`, relative."""
+    """Return whether ``value`` exceeds ``limit`` by more than :data:`TOLERANCE`, relative."""
     return value > limit * (1.0 + TOLERANCE)
 
 
@@ -49,7 +51,7 @@ def number(
 
 
 def integer(name: str, value: object, low: int, high: int) -> int:
-    """One whole number in [low, high]; 4096.0 and NumPy integers are whole numbers, True is not."""
+    """Return one whole number in [low, high]; 4096.0 and NumPy integers are whole numbers, True is not."""
     domain = f"a whole number in [{low}, {high}]"
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.integer | np.floating):
         refuse(name, domain, repr(value))
@@ -90,7 +92,7 @@ def array(name: str, value: object, length: int | None, low: float, high: float)
 
 
 def reward_range(value: Any) -> tuple[float, float]:
-    """A pair of finite numbers, lowest < highest."""
+    """Return a pair of finite numbers, lowest < highest."""
     try:
         low, high = value
     except (TypeError, ValueError):
@@ -102,7 +104,7 @@ def reward_range(value: Any) -> tuple[float, float]:
 
 
 def parse_number(text: str) -> float:
-    """A number as people type it (no underscores, as Python would allow).
+    """Read a number as people type it (no underscores, as Python would allow).
 
     Raises
     ------
@@ -137,7 +139,7 @@ def _rounded_up(given: npt.NDArray[Any]) -> FloatArray:
 
 
 def confidence_level(value: object) -> float:
-    """A confidence level: strictly between 0 and 1."""
+    """Return a confidence level, strictly between 0 and 1."""
     level = number("confidence", value)
     if not 0.0 < level < 1.0:
         refuse("confidence", "a number strictly between 0 and 1", level)
@@ -145,8 +147,25 @@ def confidence_level(value: object) -> float:
 
 
 def unknown(kind: str, name: object, known: Iterable[str], *, listed: bool = True) -> str:
-    """Text for a name that is not known: what was likely meant, and (unless not ``listed``) all that is known."""
+    """Say of an unknown name what was likely meant, and (unless not ``listed``) all that is known."""
     names = list(known)
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"unknown {kind} {str(name)!r}{hint}" + (f" (known: {', '.join(names)})" if listed else "")
+
+
+def takes_parameters_of(source: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Let the signature of a function name the parameters that its ``**`` stands for: those of ``source``.
+
+    So editors complete them, and ``bounds/__init__.pyi``, which is written from signatures, has them with their types.
+    """
+
+    def complete(function: _Function) -> _Function:
+        own = inspect.signature(function)
+        kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        others = [p for name, p in inspect.signature(source).parameters.items() if name not in own.parameters]
+        named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others]
+        vars(function)["__signature__"] = own.replace(parameters=[*kept, *named])
+        return function
+
+    return complete

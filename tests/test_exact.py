@@ -10,6 +10,7 @@ import pytest
 import bounds
 from bounds.proof.exact import Problem, Tree, expected, log_low, random_problem
 from bounds.proof.worst_case import homogeneous
+from bounds.rules.fields import FIELDS
 
 INPUTS = [
     (),
@@ -116,6 +117,22 @@ def test_reward_ranges_by_prompt():
             assert table.reward_spread == float(max(spreads))
             for b in table.bounds:
                 assert b.value >= abs(problem.error(rewards)), b.name
+
+
+def test_slack_upper_values():
+    """Upper values that are far too large, each by another factor, make no bound false and contradict nothing."""
+    rng = np.random.default_rng(14)
+    for kind in ("ordinary", "far apart", "zeros in theta"):
+        for problem in problems(kind, 40, rational=True):
+            known = problem.profile().known()
+            slack = {
+                n: np.minimum(v * rng.choice([1.0, 1.5, 40.0], np.shape(v)), FIELDS[n].high)
+                for n, v in known.items()
+                if n in FIELDS and rng.random() < 0.8
+            }
+            slack = {n: v if np.ndim(v) else float(v) for n, v in slack.items()}
+            for bound in bounds.unified(**{**known, **slack}):
+                assert bound.value >= problem.worst_error, (bound, slack)
 
 
 def test_known_mean_rewards():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._checks import confidence_level, unknown
+from bounds._checks import above, confidence_level, unknown
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "absolutely_continuous")
 #: Estimates that are fields of a profile; the length first, since it limits the others.
 _PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
+#: What is summed over the tokens of a response -> the supremum of which it is at most the length times.
+_AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
+#: Estimates of sums over positions, and the supremum that each is at most the mean length times.
+_AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
 _MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
 
 
@@ -109,7 +113,7 @@ def certify(
         found.intervals["acceptance"] = report.acceptance
         seen += mask_findings(summary, chosen, report.acceptance.value)
     bounds = _Bounds(summary, found, assumed)
-    seen += [contradiction(summary, name, error) for name, error in bounds.contradictions]
+    seen += [contradiction(summary, name, why) for name, why in bounds.contradictions]
     guaranteed = guarantees(
         summary,
         confidence,
@@ -169,8 +173,8 @@ class _Bounds:
     ----------
     table : BoundTable
         At the point estimates.
-    contradictions : list of name and error
-        Estimates that were left out, since they contradict what was assumed.
+    contradictions : list of name and text
+        Estimates that were left out, since they contradict what was assumed, and how.
     upper : Bound or None
         The smallest at the upper confidence limits.
     optimistic : tuple of Bound
@@ -194,8 +198,9 @@ class _Bounds:
         self._assumed = dict.fromkeys(assumed, Standing.ASSUMED)
         self.absolutely_continuous = Profile(**self._fixed).absolutely_continuous
         means = {name: i.value for name, i in self._intervals.items()} | _other_means(summary, found)
-        self.table, self.contradictions = self._bounds({}, means)
-        self.upper = self._bounds({}, {n: i.high for n, i in self._intervals.items()})[0].best
+        self.contradictions = list(self._contradicted())
+        self.table = self._bounds({}, means)
+        self.upper = self._bounds({}, {n: i.high for n, i in self._intervals.items()}).best
         self.optimistic = self._optimistic(summary, means)
         optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
         self.published = self.table.best_published or optimistic
@@ -222,39 +227,39 @@ class _Bounds:
         evaluated = {b.name for b in self.table.bounds}
         return tuple(
             replace(b, optimistic=True)
-            for b in self._bounds(maxima, means)[0].bounds
+            for b in self._bounds(maxima, means).bounds
             if b.family == "published" and not b.rests_on.keys().isdisjoint(maxima) and b.name not in evaluated
         )
 
-    def _bounds(
-        self, extra: Mapping[str, Any], estimated: Mapping[str, Any]
-    ) -> tuple[BoundTable, list[tuple[str, ValueError]]]:
-        """Return the table, and which estimates were left out since they contradict what was assumed."""
-        known, contradictions = {**self._fixed, **extra}, []
-        for name, value in estimated.items():
-            if name != "mean_reward":
-                value = np.maximum(value, FIELDS[name].low)  # k1 may be below 0 by chance, a divergence is not
-            try:
-                Profile(**{**known, name: value})
-                known[name] = value
-            except ValueError as error:
-                if not extra:
-                    self._refuse_if_clear(name, known)
-                contradictions.append((name, error))
+    def _contradicted(self) -> Iterator[tuple[str, str]]:
+        """Yield estimates that are above what was assumed, and why; bounds use what was assumed in their place.
+
+        Raises
+        ------
+        TraceError
+            Where even the lower confidence limit is above it, at the longest mean length.
+        """
+        length, said = self._intervals["mean_length"], ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
+        for name, supremum in _AT_MOST_LENGTH_TIMES.items():
+            if (i := self._intervals.get(name)) is None or supremum not in self._assumed:
+                continue
+            for value, tokens in ((i.low, length.high), (i.value, length.value)):
+                most = min(self._fixed["T"], tokens) * self._fixed[supremum]
+                if above(value, most):
+                    text = f"{name} must be at most {supremum} times the mean length = {most:.10g}, got {name}={value}"
+                    if value == i.low:
+                        level = f"at confidence {i.confidence:g}, by the lower limit of {name}"
+                        raise TraceError(f"the log refutes {said} {level}: {text}")
+                    yield name, text
+
+    def _bounds(self, extra: Mapping[str, Any], estimated: Mapping[str, Any]) -> BoundTable:
+        known = {
+            n: v if n == "mean_reward" else np.maximum(v, FIELDS[n].low)  # k1 may be below 0 by chance
+            for n, v in estimated.items()
+        }
         standing = dict.fromkeys([*extra, *estimated], Standing.ESTIMATED)
         standing |= {n: max(Standing.ESTIMATED, self._intervals[n].standing) for n in estimated if n in self._intervals}
-        return unified(Profile(**known), standing={**standing, **self._assumed}), contradictions
-
-    def _refuse_if_clear(self, name: str, known: Mapping[str, Any]) -> None:
-        """Refuse where even the lower confidence limit, at the longest mean length, contradicts what was assumed."""
-        interval, length = self._intervals.get(name), self._intervals["mean_length"]
-        if self._assumed and interval is not None:
-            try:
-                Profile(**{**known, "mean_length": length.high, name: max(interval.low, 0.0)})
-            except ValueError as error:
-                said = ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
-                level = f"at confidence {interval.confidence:g}, by the lower limit of {name}"
-                raise TraceError(f"the log refutes {said} {level}: {error}") from None
+        return unified(Profile(**{**self._fixed, **extra, **known}), standing={**standing, **self._assumed})
 
 
 def _other_means(summary: Summary, found: Estimates) -> dict[str, Any]:

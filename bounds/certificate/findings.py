@@ -750,9 +750,9 @@ def mask_findings(summary: Summary, mask: Mask, acceptance: float) -> Iterable[F
         yield Kind.MASK.finding(text, far)
 
 
-def contradiction(summary: Summary, name: str, error: ValueError) -> Finding:
+def contradiction(summary: Summary, name: str, why: str) -> Finding:
     """Return what is said of an estimate that cannot be true together with what was assumed."""
-    text = f"{name} is left out of the bounds; the log contradicts an assumption: {error}"
+    text = f"{name} is left out of the bounds; the log contradicts an assumption: {why}"
     return Kind.CONTRADICTION.finding(text, len(summary))
 
 

@@ -258,7 +258,7 @@ def token_sums(roll: FloatArray, theta: FloatArray, starts: IntArray, weights: F
     weights : array [N]
         Of the responses in the sums by position.
     compiled : bool
-        By the kernel, if numba is there.
+        By the kernel.
     """
     longest = int(np.diff(starts).max())
     found = Sums(np.zeros(len(weights), SUMS), np.zeros(longest), np.zeros(longest))

@@ -69,7 +69,7 @@ def _series(r: Any, coefficients: Any) -> Any:
 
 @_fused
 def _exp_32(x: Any) -> Any:
-    """The exp of a float32 <= 0, to 3e-7."""
+    """Compute the exp of a float32 <= 0, to 3e-7."""
     x = x if x > _LOWEST_32 else _LOWEST_32
     t = x * _LOG2E_32 + _ROUND_32
     k = t - _ROUND_32
@@ -80,7 +80,7 @@ def _exp_32(x: Any) -> Any:
 
 @_fused
 def _split(x: Any) -> Any:
-    """2^k and r with exp(x) = 2^k exp(r), |r| <= log(2) / 2, for |x| <= 708."""
+    """Return 2^k and r with exp(x) = 2^k exp(r), |r| <= log(2) / 2, for |x| <= 708."""
     t = x * _LOG2E + _ROUND
     k = t - _ROUND
     power = np.int64((np.float64(t).view(np.int64) + 1023) << 52).view(np.float64)

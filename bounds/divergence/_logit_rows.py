@@ -44,7 +44,7 @@ class Rows:
         self.bfloat16 = bfloat16
 
     def read(self, i: int, j: int) -> Any:
-        """Rows i to j as they are stored; a stream wants them in order."""
+        """Read rows i to j as they are stored; a stream wants them in order."""
         return self.array[i:j]
 
     def numbers(self, stored: Any) -> Any:
@@ -71,7 +71,7 @@ class Stream(Rows):
         self.shape, self.bfloat16 = shape, dtype == np.uint16
 
     def read(self, i: int, j: int) -> Any:
-        """The next rows."""
+        """Read the next rows."""
         size = (j - i) * self.shape[1] * self.dtype.itemsize
         data = self.file.read(size)
         if len(data) != size:
@@ -80,7 +80,7 @@ class Stream(Rows):
 
 
 def rows_of(name: str, given: Any) -> Rows:
-    """The rows of an argument, or a ValueError that names it."""
+    """Return the rows of an argument; a ValueError names what cannot be one."""
     if isinstance(given, str | Path):
         given = LogitFile(given)
     if isinstance(given, LogitFile):

@@ -46,7 +46,7 @@ class LogitDivergences:
 
 
 def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False) -> LogitDivergences:
-    """KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy and missing mass of rows of logits.
+    """Compute KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy and missing mass of rows of logits.
 
     Each row is normalised by a softmax, so log-probs do as well as logits. -inf is a token without mass.
     Values are accurate to 1e-6 relative, with ``precise`` to 1e-12, also for rows that nearly agree (KL of 1e-10 and
@@ -119,7 +119,7 @@ def _sums(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
 
 
 def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-    """The maximum of each row; what is no distribution shows in it."""
+    """Return the maximum of each row; what is no distribution shows in it."""
     tops: npt.NDArray[Any] = rows.max(axis=1)
     bad = np.flatnonzero(~np.isfinite(tops))
     if bad.size:

@@ -87,7 +87,7 @@ class Withheld:
 
 
 def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
-    """What was not evaluated, by reason."""
+    """Write what was not evaluated, by reason."""
     by_reason: dict[str, list[str]] = {}
     for rule in withheld:
         by_reason.setdefault(rule.reason, []).append(rule.name)
@@ -166,11 +166,11 @@ class BoundTable(Result):
     b_star, b_star_published = best, best_published  # their names in JSON
 
     def sorted(self) -> tuple[Bound, ...]:
-        """The bounds, smallest first."""
+        """Return the bounds, smallest first."""
         return tuple(sorted(self.bounds, key=lambda b: b.value))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each rule, smallest bound first."""
+        """Return a DataFrame with one row for each rule, smallest bound first."""
         import pandas as pd
 
         rows = [
@@ -190,7 +190,7 @@ class BoundTable(Result):
         return pd.DataFrame(rows)
 
     def sentence(self) -> str:
-        """The result in one sentence."""
+        """Say the result in one sentence."""
         if self.best is None:
             return "No rule applies to what is known about the two policies."
         text = f"|J(theta) - J(roll) - L'| <= {shown(self.best.value)} by {self.best.name}"
@@ -199,14 +199,14 @@ class BoundTable(Result):
         return text + (". Every bound is vacuous." if self.best.vacuous else ".")
 
     def notes(self) -> list[str]:
-        """The lines under the table: assumptions, then what was not evaluated."""
+        """Write the lines under the table: assumptions, then what was not evaluated."""
         lines = [f"Assumed: {a}" for a in self.assumptions]
         if self.surrogate_cap is not None:
             lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
         return lines + withheld_lines(self.withheld)
 
     def cells(self, *, best: Bound | None = None, published: Bound | None = None) -> Cells:
-        """Column titles, and for each bound its cells and whether it is the winner."""
+        """Return column titles, and for each bound its cells and whether it is the winner."""
         best, published = best or self.best, published or self.best_published
         rows: list[Row] = []
         for b in self.sorted():
@@ -222,10 +222,10 @@ class BoundTable(Result):
         return ["rule", "|Error| <=", "family", "standing", "remarks", "filled in"], rows
 
     def tables(self) -> list[Cells]:
-        """The bounds, smallest first."""
+        """Return the bounds, smallest first."""
         return [self.cells()]
 
 
 def smallest(bounds: Iterable[Bound]) -> Bound | None:
-    """The smallest bound; a sharp one where two are equal."""
+    """Return the smallest bound; a sharp one where two are equal."""
     return min(bounds, key=lambda b: (b.value, b.family != "sharp"), default=None)

@@ -1,31 +1,28 @@
-"""Profile: what is known about the divergence of two policies, checked, with its gaps filled.
+"""Profile: what is known about the divergence of two policies, checked, with what it implies.
 
-A field is declared once, in :mod:`bounds.rules.fields`; checks, command-line options, files and
-documentation follow from there. A gap is filled by a proved inequality, a
-:class:`~bounds.rules.implied.Fill`; what was filled from what is remembered.
+A field is declared once, in :mod:`bounds.rules.fields`; checks, command-line options, files and documentation follow
+from there. What is not given may follow from what is (:mod:`bounds.rules.implied`), and it is remembered how.
 """
 
 from __future__ import annotations
 
-import functools
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import MAX_HORIZON, TOLERANCE, FloatArray, array, integer, number, refuse, reward_range, unknown
+from bounds._checks import MAX_HORIZON, array, integer, number, refuse, reward_range, unknown
 from bounds._rounding import exact, round_up, sqrt_up
-from bounds.results import Assumption, Standing, jsonable, weakest
+from bounds.results import Assumption, jsonable
 from bounds.rules.bound import Input
-from bounds.rules.fields import FIELDS, LIMITS, PUBLISHED, SHARP, is_array
-from bounds.rules.implied import ARRAY_FILLS, FILLS, SUPREMA
-from bounds.rules.profile_file import read_values
+from bounds.rules.fields import FIELDS, PUBLISHED, is_array
+from bounds.rules.implied import Implied, Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -62,7 +59,8 @@ class Profile:
     Raises
     ------
     ValueError
-        A value outside its domain, an array of the wrong length, or two values that contradict each other.
+        A value outside its domain, or an array of the wrong length. No two divergences contradict each other: the
+        larger of two upper values is not used.
 
     Notes
     -----
@@ -95,7 +93,7 @@ class Profile:
     mean_reward: float | tuple[float, float] | None = None
     reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = (0.0, 1.0)
     absolutely_continuous: bool = True
-    _resolved: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
+    implied: Implied = field(init=False)
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -112,24 +110,7 @@ class Profile:
         set_field(self, "reward_range", _reward_ranges(self.reward_range))
         if self.mean_reward is not None:
             set_field(self, "mean_reward", self._checked_mean(self.mean_reward))
-        for contradiction in self._contradictions():
-            raise ValueError(contradiction)
-
-    def _contradictions(self) -> Iterator[str]:
-        for limit in LIMITS:
-            names = (limit.name, *limit.others)
-            values = {n: getattr(self, n) for n in names}
-            if any(v is None for v in values.values()):
-                continue
-            with np.errstate(over="ignore"):
-                most = limit.value(*(values[n] for n in limit.others))
-            value, most = np.broadcast_arrays(values[limit.name], most)
-            excess = value > most * (1.0 + TOLERANCE)
-            if excess.any():
-                k = int(np.argmax(excess))
-                where = f"[{k}]" if value.ndim else ""
-                got = ", ".join(f"{n}={_entry(v, k)}" for n, v in values.items())
-                yield f"{limit.name}{where} must be at most {limit.text} = {most.flat[k]:.10g}, got {got}"
+        set_field(self, "implied", Implied(self.known(), support_gap=self.has_support_gap))
 
     def _checked_mean(self, value: Any) -> float | tuple[float, float]:
         """Return a mean reward, or the limits of an interval that holds it, inside the one range of the rewards."""
@@ -139,15 +120,13 @@ class Profile:
         if isinstance(value, tuple | list | np.ndarray):
             if len(value) != 2:
                 refuse("mean_reward", "a number or a pair (low, high)", value)
-            ends = tuple(
-                number(f"mean_reward[{k}]", end, toward=way)
-                for k, (end, way) in enumerate(zip(value, (-math.inf, math.inf), strict=True))
-            )
+            least = number("mean_reward[0]", value[0], toward=-math.inf)
+            most = number("mean_reward[1]", value[1], toward=math.inf)
         else:
-            ends = (number("mean_reward", value),)
-        if not low <= ends[0] <= ends[-1] <= high:  # without tolerance: next to an end sd(R) would be 0
-            refuse("mean_reward", f"a number in reward_range [{low:g}, {high:g}]", value)
-        return ends if len(ends) == 2 else ends[0]
+            least = most = number("mean_reward", value)
+        if not low <= least <= most <= high:  # without tolerance: a mean beyond an end is a mistake
+            refuse("mean_reward", f"a number in reward_range [{low:g}, {high:g}], or a pair low <= high", value)
+        return least if np.ndim(value) == 0 else (least, most)
 
     @property
     def _ranges_by_prompt(self) -> bool:
@@ -184,7 +163,7 @@ class Profile:
         return (Assumption("absolutely_continuous", True, why),)
 
     def known(self) -> dict[str, object]:
-        """The fields that were given, by name."""
+        """Return the fields that were given, by name."""
         return {f.name: v for f in fields(self) if f.init and (v := getattr(self, f.name)) is not None}
 
     def __repr__(self) -> str:
@@ -195,53 +174,32 @@ class Profile:
         return f"Profile({', '.join(fields_)})"
 
     def to_dict(self) -> dict[str, object]:
-        """The given fields, JSON-ready."""
+        """Return the given fields, JSON-ready."""
         return {name: jsonable(value) for name, value in self.known().items()}
 
     def resolve(self, name: str, family: str = PUBLISHED) -> Input | None:
-        """A scalar that was given or follows from others, with how; None if it does not follow.
+        """Return a number that was given or is implied (of an array its largest entry), and how.
 
-        Published rules take a given value as it is; sharp rules take the smallest that is proved.
+        Parameters
+        ----------
+        name : str
+            A field, ``"reward_sd"``, or ``"gap_sum"``: theta's expected mass off roll's support.
+        family : {"published", "sharp"}
+            Sharp rules use the sharpest inequalities; published ones plain Pinsker, and only for what was not given.
+
+        Returns
+        -------
+        Input or None
+            None where nothing bounds it.
         """
-        found: Input | None = self._remember(self._resolve, name, family)
-        return found
+        found = self.quantity(name, family)
+        return None if found is None else found[1]
 
-    def _remember(self, resolve: Callable[[str, str], Any], name: str, family: str) -> Any:
-        if (name, family) not in self._resolved:
-            self._resolved[name, family] = resolve(name, family)
-        return self._resolved[name, family]
-
-    def _resolve(self, name: str, family: str) -> Input | None:
-        given = getattr(self, name, None)  # what only fills know, such as gap_sum, is no field
-        candidates = [] if given is None else [Input(name, given)]
-        if not candidates or family == SHARP:
-            candidates += [f for fill in FILLS if fill.target == name and (f := fill.apply(self, family))]
-        return min(candidates, key=lambda c: c.value, default=None)
-
-    def resolve_array(self, name: str, family: str = PUBLISHED) -> tuple[FloatArray, Input] | None:
-        """An array [T] that was given or follows from others, position by position; None if it does not follow.
-
-        The Input's value is its largest entry. Given and filled are combined as in :meth:`resolve`.
-        """
-        found: tuple[FloatArray, Input] | None = self._remember(self._resolve_array, name, family)
-        return found
-
-    def _resolve_array(self, name: str, family: str) -> tuple[FloatArray, Input] | None:
-        given = getattr(self, name)
-        upper: list[tuple[Any, str, tuple[str, ...]]] = [] if given is None else [(given, "given", (name,))]
-        if not upper or family == SHARP:
-            filled = ((f.apply(self, family), f) for f in ARRAY_FILLS if f.target == name)
-            upper += [(value, fill.how, fill.needs) for value, fill in filled if value is not None]
-        if not upper:
-            return None
-        top = SUPREMA[name]
-        if given is None and getattr(self, top) is not None:
-            upper.append((getattr(self, top), top, (top,)))
-        smallest = functools.reduce(np.minimum, [bound for bound, _, _ in upper])
-        hows = [how for _, how, _ in upper]
-        how = hows[0] if len(upper) == 1 else f"smallest of {', '.join(hows)}"
-        used = () if how == "given" else tuple(dict.fromkeys(n for _, _, names in upper for n in names))
-        return np.asarray(smallest), Input(name, float(np.max(smallest)), how, used)
+    def quantity(self, name: str, family: str = PUBLISHED) -> Quantity | None:
+        """Return the exact number, or the array [T], beside what :meth:`resolve` says of it."""
+        if name == "reward_sd":
+            return exact(self.reward_sd.value), self.reward_sd
+        return self.implied.find(name, family)
 
     @property
     def reward_sd(self) -> Input:
@@ -256,27 +214,6 @@ class Profile:
         mean = min(max(Fraction(1, 2), low), high)
         return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
 
-    def quantities(
-        self, needs: tuple[str, ...], optional: tuple[str, ...], family: str, standing: Mapping[str, Standing]
-    ) -> tuple[SimpleNamespace, tuple[Input, ...]] | str:
-        """The exact numbers that a formula asks for, and their provenance; or the name that is missing."""
-        space, inputs = SimpleNamespace(T=self.T), list[Input]()
-        value: Any
-        for name in needs + optional:
-            if name in FIELDS and is_array(name):
-                by_position = self.resolve_array(name, family)
-                value, found = (None, None) if by_position is None else by_position
-            else:
-                found = self.reward_sd if name == "reward_sd" else self.resolve(name, family)
-                value = None if found is None else exact(found.value)
-            if found is None and name in needs:
-                return name
-            setattr(space, name, value)
-            if found is not None:
-                weak = weakest(standing.get(u, Standing.PROVED) for u in found.used or (name,))
-                inputs.append(replace(found, standing=weak))
-        return space, tuple(inputs)
-
     @classmethod
     def read(cls, path: str | Path, **overrides: Any) -> Self:
         """Read a profile from CSV, Parquet, JSON or NPZ with the field names as columns or keys.
@@ -284,13 +221,20 @@ class Profile:
         Columns are per-position arrays; ``T`` is their length unless it is given. ``overrides`` win.
         An index column (``t``, ``position``) is checked to count the positions and then dropped.
 
+        Returns
+        -------
+        Profile
+
         Raises
         ------
         ValueError
             An unknown column, with the likely meant name; or anything that :class:`Profile` refuses.
         """
         known = [f.name for f in fields(cls) if f.init]
-        values = {**read_values(Path(path), [n for n in known if not is_array(n) and n != "reward_range"]), **overrides}
+        values = {
+            **_read_values(Path(path), [n for n in known if not is_array(n) and n != "reward_range"]),
+            **overrides,
+        }
         for name in values:
             if name not in known:
                 raise ValueError(f"{path}: {unknown('field', name, known)}")
@@ -306,10 +250,12 @@ class Profile:
 
 
 def _reward_ranges(value: Any) -> Any:
-    """One pair, or a tuple of pairs (one for each prompt), checked."""
-    if np.ndim(value) == 2:
-        return tuple(reward_range(tuple(pair)) for pair in np.asarray(value).tolist())
-    return reward_range(value)
+    """Return one pair, or a tuple of pairs (one for each prompt), checked."""
+    try:
+        pairs = [tuple(pair) for pair in value]
+    except TypeError:
+        return reward_range(value)
+    return tuple(map(reward_range, pairs)) or reward_range(value)
 
 
 def _means(given: float | tuple[float, float]) -> tuple[Fraction, Fraction]:
@@ -320,5 +266,63 @@ def _means(given: float | tuple[float, float]) -> tuple[Fraction, Fraction]:
     return (below + exact(given)) / 2, (exact(given) + above) / 2
 
 
-def _entry(value: Any, k: int) -> object:
-    return value[k] if isinstance(value, np.ndarray) else value
+_INDEX_COLUMNS = ("t", "position", "Unnamed: 0")
+
+
+def _read_values(path: Path, scalars: Collection[str]) -> dict[str, Any]:
+    """Read the named values of a CSV, Parquet, JSON or NPZ file; in a table, ``scalars`` repeat one value.
+
+    An index column (``t``, ``position``) must count the positions and is dropped. Nothing in the file is
+    executed: NPZ is read without pickles.
+    """
+    readers = {".json": _json, ".npz": _npz, ".csv": _table, ".parquet": _table}
+    kind = path.suffix.lower()
+    if kind not in readers:
+        raise ValueError(f"{path}: a profile is read from {', '.join(readers)}, got {kind or 'no suffix'}")
+    try:
+        values = readers[kind](path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever the libraries raise for a malformed file
+        raise ValueError(f"{path}: cannot be read as {kind}: {error}") from None
+    for name in _INDEX_COLUMNS:
+        if name in values and not _counts(np.asarray(values.pop(name))):
+            raise ValueError(f"{path}: column {name} must count the positions one by one")
+    for name in values.keys() & set(scalars):
+        if isinstance(values[name], np.ndarray) and values[name].ndim == 1:
+            distinct = set(values[name].tolist())
+            if len(distinct) != 1:
+                raise ValueError(f"{path}: column {name} must hold one value, the same in each row")
+            values[name] = distinct.pop()
+    return values
+
+
+def _json(path: Path) -> dict[str, Any]:
+    loaded = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_no_twice)
+    if not isinstance(loaded, dict):
+        raise TypeError("it must hold one JSON object with Profile's names as keys")
+    return loaded
+
+
+def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise TypeError("a key stands in it twice")
+    return values
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    return {name: a.item() if a.ndim == 0 else a for name, a in arrays.items()}
+
+
+def _table(path: Path) -> dict[str, Any]:
+    import pandas as pd
+
+    frame = pd.read_csv(path, skip_blank_lines=False) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+    return {str(name): frame[name].to_numpy() for name in frame.columns}
+
+
+def _counts(index: np.ndarray[Any, Any]) -> bool:
+    return any(np.array_equal(index, np.arange(first, first + index.size)) for first in (0, 1))
