@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from memory_study import write_log
 
+from bounds import open_log
 from bounds.certificate import summary
-from bounds.certificate.stream import stream
 from bounds.certificate.summary import Summary
 
 TOKENS, ROUNDS = 2 * 10**7, 5
@@ -73,7 +73,7 @@ def by(worth, path, horizon):
     """The summary of a log of which the part beyond ``worth`` tokens is looked at by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(summary, "WORTH_COMPILING", worth)
-        return len(Summary.of(stream(path, horizon=horizon)))
+        return len(Summary.of(open_log(path, horizon=horizon)))
 
 
 def report(title, tokens, runs):

@@ -23,7 +23,7 @@ _HOMES = {
     "Profile": "bounds.rules.profile:Profile",
     "Rule": "bounds.rules.rule:Rule",
     "Standing": "bounds.results:Standing",
-    "TraceError": "bounds.logs.response:TraceError",
+    "TraceError": "bounds.logs.batch:TraceError",
     "TraceSet": "bounds.logs.traces:TraceSet",
     "by_position": "bounds.questions.by_position:by_position",
     "certify": "bounds.certificate.certify:certify",
@@ -34,6 +34,7 @@ _HOMES = {
     "figures": "bounds.figures",
     "largest": "bounds.rules.largest:largest",
     "over_time": "bounds.questions.over_time:over_time",
+    "open_log": "bounds.logs:open_log",
     "mask_study": "bounds.questions.mask_study:mask_study",
     "plot_bounds": "bounds.figures.plots:plot_bounds",
     "plot_by_position": "bounds.figures.plots:plot_by_position",
@@ -68,6 +69,7 @@ __all__ = [
     "figures",
     "largest",
     "mask_study",
+    "open_log",
     "over_time",
     "plot_bounds",
     "plot_by_position",
@@ -89,8 +91,8 @@ if TYPE_CHECKING:
     from bounds.certificate.certify import certify
     from bounds.certificate.compare import compare
     from bounds.figures.plots import plot_bounds, plot_by_position, plot_ladder, plot_masks, plot_over_time
-    from bounds.logs import example_traces, read_traces
-    from bounds.logs.response import TraceError
+    from bounds.logs import example_traces, open_log, read_traces
+    from bounds.logs.batch import TraceError
     from bounds.logs.traces import TraceSet
     from bounds.masks.mask import Mask
     from bounds.questions.by_position import by_position

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import bounds
-from bounds.logs.registry import FORMATS
+from bounds.logs.formats import FORMATS
 
 WITHOUT_TORCH = (
     "canonical",

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import bounds
-from bounds.certificate.stream import stream
 from bounds.cli import COMMANDS
 from bounds.cli.main import _parser, main
 from bounds.logs import example_path
@@ -356,7 +355,7 @@ def test_masks_writes_what_it_keeps_part_by_part(capsys, tmp_path):
     for name, part in (("1", log.slice(0, 40)), ("2", log.slice(40))):
         pq.write_table(part, tmp_path / f"{name}.parquet")
     files = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
-    assert len(list(stream(files))) == 2
+    assert len(list(bounds.open_log(files))) == 2
     code, out, _ = run(capsys, "masks", *files, "--horizon", 256, "--mask", limit, "--write", tmp_path / "k", "--json")
     assert code == 0
     traces, mask = bounds.example_traces(), bounds.Mask.parse(limit)

@@ -25,7 +25,7 @@ from bounds.certificate.findings import (
 from bounds.certificate.guarantees import Claim, Guarantees, guarantees, through_surrogate
 from bounds.certificate.mask_report import kept, mask_report
 from bounds.certificate.summary import Summary
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.masks.mask import Mask
 from bounds.results import Assumption, Interval, Standing
 from bounds.rules.bound import Bound, BoundTable, smallest

@@ -13,7 +13,7 @@ from bounds.certificate.explanation import Comparison
 from bounds.certificate.summary import Summary
 from bounds.divergence.rows import shortfall
 from bounds.intervals import clustered_mean, prompt_means
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.results import Interval, Standing
 

@@ -7,17 +7,17 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from bounds.certificate.stream import Stream
 from bounds.certificate.summary import Summary, weighed_positions
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
+from bounds.logs.log import Log
 
 
-def summary(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
+def summary(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
     """What :meth:`Summary.of` gives, with the files of the log spread over Ray Data.
 
     Parameters
     ----------
-    log : Stream
+    log : Log
         Every worker must find its files under the same paths.
     statistics, suprema
         As in :meth:`Summary.of`.
@@ -35,10 +35,10 @@ def summary(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = Fals
     """
     wanted = tuple(statistics)
 
-    def read(file: Stream) -> Summary:
+    def read(file: Log) -> Summary:
         return Summary.of(file, statistics=wanted, suprema=suprema)
 
-    files = log.files()
+    files = log.split()
     total = Summary(statistics=wanted, suprema=suprema)
     total.log = log
     for part in _spread(files, read):
@@ -49,7 +49,7 @@ def summary(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = Fals
     return total
 
 
-def _spread(files: list[Stream], work: Callable[[Stream], Any]) -> Iterator[Any]:
+def _spread(files: list[Log], work: Callable[[Log], Any]) -> Iterator[Any]:
     """The results of some work on each file, in the order of the files."""
     try:
         import ray

@@ -20,7 +20,8 @@ from bounds._show import many
 from bounds.certificate.statistics import TRUE_ZERO, Part, fingerprint, prompt_keys, token_signs
 from bounds.divergence.rows import two_outcome_kl
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
-from bounds.logs.response import POSITIVE_TOLERANCE, TraceError
+from bounds.logs.batch import TraceError
+from bounds.logs.checks import POSITIVE_TOLERANCE
 from bounds.logs.traces import Seen, TraceSet
 from bounds.masks.mask import Mask
 from bounds.results import Interval
@@ -345,8 +346,8 @@ def _say_steps(s: Summary, look: Look) -> Iterable[Finding]:
     names = _names(s, "step")
     if len(names) > 1:
         text = (
-            f"{len(names)} steps ({_span(names)}) are read together, each with its own two policies "
-            "(certify --by-step tells them apart)"
+            f"the log holds {len(names)} steps ({_span(names)}), each with its own two policies: what is said is about "
+            "their mixture (over_time tells them apart)"
         )
         yield Kind.MIXTURE.finding(text, len(s))
 

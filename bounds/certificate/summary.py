@@ -32,8 +32,9 @@ from bounds.certificate.statistics import (
     times,
     token_sums,
 )
-from bounds.certificate.stream import Stream
-from bounds.logs.response import Reading, TraceError
+from bounds.logs.batch import TraceError
+from bounds.logs.checks import Reading
+from bounds.logs.log import Log
 from bounds.logs.traces import LeftOut, TraceSet
 from bounds.results import Assumption, Standing
 
@@ -173,12 +174,12 @@ class Summary(_Known):
     def _parts(self, log: Iterable[TraceSet], kept: Path | None) -> Iterable[TraceSet]:
         """Return what is to be read; with ``kept``, this summary becomes what that file holds, and is kept there."""
         self.log = log
-        if not isinstance(log, Stream):
+        if not isinstance(log, Log):
             if kept is not None:
                 raise ValueError("resume needs a log of files")
             return log
-        self.options = log.options
-        now = {_identity(path): path for path in log.paths}
+        self.options = f"{log.options}, horizon={log.horizon}"
+        now = {_identity(f.path): f.path for f in log.files}
         if kept is not None and kept.exists():
             wanted = self._settings
             self._load(kept)
@@ -187,7 +188,7 @@ class Summary(_Known):
             for file in self.files:
                 if file not in now:
                     path = file.rsplit(" ", 2)[0]
-                    here = Path(path) in {p.resolve() for p in log.paths}
+                    here = Path(path) in {f.path.resolve() for f in log.files}
                     why = "has changed since" if here else "is not of this log, but"
                     raise TraceError(f"{kept}: {path} {why} it was read into it; start with another file")
 

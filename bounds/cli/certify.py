@@ -14,8 +14,8 @@ from bounds.cli.requirements import assumption, requirement, unmet
 
 if TYPE_CHECKING:
     from bounds.certificate.certificate import Certificate
-    from bounds.certificate.stream import Stream
     from bounds.certificate.summary import Summary
+    from bounds.logs.log import Log
     from bounds.masks.mask import Mask
     from bounds.questions.over_time_answer import RunOverTime
 
@@ -67,8 +67,8 @@ def add(commands: Any) -> None:
 def _certify(arguments: argparse.Namespace) -> int:
     from bounds._files import check_free
     from bounds.certificate.certify import certify, checked_assumptions
-    from bounds.certificate.stream import stream
     from bounds.certificate.summary import Summary
+    from bounds.logs import open_log
     from bounds.masks.mask import Mask
     from bounds.questions.objectives import objectives
 
@@ -81,7 +81,7 @@ def _certify(arguments: argparse.Namespace) -> int:
         check_free(path, force=arguments.force)
     noise = None
     if arguments.noise_floor is not None:
-        noise = Summary.of(stream(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}))
+        noise = Summary.of(open_log(**{**reading_from(arguments), "paths": arguments.noise_floor, "train": None}))
         warn(noise)
     log = _log(arguments)
     m = _summary(log, arguments, mask, bool(assume))
@@ -135,7 +135,7 @@ def _by_step(arguments: argparse.Namespace, m: Summary, mask: Mask | None) -> in
     return 1 if arguments.limit is not None and run.lost is not None else 0
 
 
-def _write_page(arguments: argparse.Namespace, log: Stream, m: Summary, mask: Mask | None, result: Certificate) -> None:
+def _write_page(arguments: argparse.Namespace, log: Log, m: Summary, mask: Mask | None, result: Certificate) -> None:
     """The page, from what was kept of the log; only divergence by position needs another reading."""
     from bounds._files import whole_file
     from bounds.questions.by_position import by_position
@@ -171,21 +171,21 @@ def _draw(run: RunOverTime, path: str, *, force: bool) -> None:
         figure.savefig(unfinished, dpi=300)
 
 
-def _log(arguments: argparse.Namespace) -> Stream:
+def _log(arguments: argparse.Namespace) -> Log:
     """The log as the options want it seen."""
-    from bounds.certificate.stream import stream
+    from bounds.logs import open_log
     from bounds.logs.traces import TraceSet
     from bounds.questions.mask_study import second_half
 
-    log = stream(**reading_from(arguments, example="run" if arguments.by_step else "responses"))
+    log = open_log(**reading_from(arguments, example="run" if arguments.by_step else "responses"))
     if arguments.without_staleness:
-        log.through(TraceSet.engine)
+        log = log.filter(TraceSet.engine)
     if arguments.split:
-        log.through(second_half)
+        log = log.filter(second_half)
     return log
 
 
-def _summary(log: Stream, arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Summary:
+def _summary(log: Log, arguments: argparse.Namespace, mask: Mask | None, suprema: bool) -> Summary:
     """What is needed of the log, read once."""
     from bounds.certificate.summary import Summary
     from bounds.masks.mask import Mask

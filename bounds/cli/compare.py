@@ -28,8 +28,8 @@ def add(commands: Any) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
     from bounds.certificate.compare import compare
-    from bounds.certificate.stream import stream
     from bounds.certificate.summary import Summary
+    from bounds.logs import open_log
 
     if len(arguments.paths) != 2:
         raise ValueError(f"compare needs two logs, got {len(arguments.paths)} (write globs in quotes)")
@@ -38,7 +38,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     logs = []
     for path in arguments.paths:
         with reading_progress() as progress:
-            logs.append(Summary.of(stream(**{**options, "paths": path}), progress=progress))
+            logs.append(Summary.of(open_log(**{**options, "paths": path}), progress=progress))
     for m in logs:
         warn(m)
     emit(compare(*logs, confidence=arguments.confidence), arguments.json)

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 def _formats(arguments: argparse.Namespace) -> int:
     from rich.text import Text
 
-    from bounds.cli import format_tables as formats
+    from bounds.logs import formats
 
     if arguments.recipe is not None:
         print(formats.recipe(arguments.recipe), end="")

@@ -37,8 +37,8 @@ def add(commands: Any) -> None:
 
 def _masks(arguments: argparse.Namespace) -> int:
     from bounds._files import check_free
-    from bounds.certificate.stream import stream
     from bounds.certificate.summary import Summary
+    from bounds.logs import open_log
     from bounds.masks.mask import Mask
     from bounds.questions.mask_file import write_masks
     from bounds.questions.mask_study import DEFAULT, mask_study, statistics_for
@@ -47,7 +47,7 @@ def _masks(arguments: argparse.Namespace) -> int:
     if arguments.write is not None:
         check_free(arguments.write, force=arguments.force)
     confidence_level(arguments.confidence)
-    log = stream(**reading_from(arguments))
+    log = open_log(**reading_from(arguments))
     with reading_progress() as progress:
         m = Summary.of(log, statistics=statistics_for(mask), progress=progress)
     study = mask_study(m, mask=mask, confidence=arguments.confidence)

@@ -72,11 +72,11 @@ def warn(m: Summary, *, by_step: bool = False) -> None:
 
 def answer(arguments: argparse.Namespace, question: Callable[..., Any]) -> int:
     """Ask ``question(log, confidence=...)`` of a log, with progress, and show its result and what is remarkable."""
-    from bounds.certificate.stream import stream
     from bounds.certificate.summary import Summary
+    from bounds.logs import open_log
 
     confidence = confidence_level(arguments.confidence)
-    log = stream(**reading_from(arguments))
+    log = open_log(**reading_from(arguments))
     seen = Summary()
     with reading_progress() as progress:
 
@@ -86,7 +86,7 @@ def answer(arguments: argparse.Namespace, question: Callable[..., Any]) -> int:
                 progress(seen)
             return part
 
-        result = question(log.through(watch), confidence=confidence)
+        result = question(log.filter(watch), confidence=confidence)
     warn(seen)
     emit(result, arguments.json)
     return 0

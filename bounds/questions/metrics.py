@@ -12,7 +12,7 @@ from bounds._checks import FloatArray, confidence_level
 from bounds._show import many
 from bounds.divergence.rows import k1, k3
 from bounds.intervals import clustered_ratio
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.questions.metrics_answer import MetricsTable, MetricValue
 

@@ -14,7 +14,7 @@ from bounds.certificate.statistics import prompt_weights, times
 from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean
 from bounds.intervals.clustered import leave_one_out_baseline
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.questions.objectives_answer import Objective, ObjectiveTable

@@ -14,7 +14,7 @@ from bounds.certificate.mask_report import kept
 from bounds.certificate.mask_terms import no_mask
 from bounds.certificate.summary import Summary
 from bounds.intervals import betting, clustered_mean, prompt_means
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.questions.over_time_answer import RunOverTime, Step
