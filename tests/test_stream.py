@@ -164,7 +164,7 @@ def test_reading_goes_on_where_it_stopped(tmp_path, monkeypatch):
 def test_a_state_of_another_horizon_does_not_resume(tmp_path, rows):
     write_jsonl(tmp_path / "log.jsonl", rows)
     Summary.of(open_log(tmp_path / "log.jsonl", horizon=T), resume=tmp_path / "state")
-    with pytest.raises(bounds.TraceError, match="read with other options"):
+    with pytest.raises(bounds.TraceError, match="holds a log that was read with other options"):
         Summary.of(open_log(tmp_path / "log.jsonl", horizon=T + 1), resume=tmp_path / "state")
 
 
@@ -292,7 +292,6 @@ def test_commands_on_a_log(tmp_path, capsys, rows):
     code, out, _ = run(capsys, "compare", log, log, "--horizon", T, "--json")
     assert json.loads(out)["prompts_of_both"] == len({r["prompt_id"] for r in rows})
     code, out, _ = run(capsys, "certify", log, "--horizon", T, "--by-step", "--time-uniform", "--json")
-    assert run(capsys, "steps", log, "--horizon", T, "--time-uniform", "--json")[1] == out
     assert [s["step"] for s in json.loads(out)["steps"]] == ["0", "1", "2"]
     code, out, _ = run(capsys, "certify", log, "--horizon", T, "--noise-floor", log)
     assert "Noise floor: two forward passes" in out
@@ -303,11 +302,11 @@ def test_commands_on_a_log(tmp_path, capsys, rows):
     assert "compare needs two logs, got 1" in err
     code, _, err = run(capsys, "certify", log, "--by-step", "--assume", "delta=1")
     assert code == 2
-    assert "unknown option '--assume'" in err
+    assert "--by-step does not go with" in err
     for wrong in (("--limit", 1), ("--time-uniform",), ("--figure", "x.png")):
         code, _, err = run(capsys, "certify", log, *wrong)
         assert code == 2
-        assert f"unknown option {wrong[0]!r}" in err
+        assert "go with --by-step" in err
     assert run(capsys, "certify", log, "--horizon", T, "--by-step", "--limit", 1e-9)[0] == 1
     assert run(capsys, "certify", log, "--horizon", T, "--require", "kl_seq<=nan")[0] == 2
     code, _, err = run(capsys, "explain", log)

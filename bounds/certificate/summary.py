@@ -178,8 +178,8 @@ class Summary(_Known):
             if kept is not None:
                 raise ValueError("resume needs a log of files")
             return log
-        self.options = log.options
-        now = {_identity(path): path for path in log.paths}
+        self.options = f"{log.options}, horizon={log.horizon}"
+        now = {_identity(f.path): f.path for f in log.files}
         if kept is not None and kept.exists():
             wanted = self._settings
             self._load(kept)
@@ -188,7 +188,7 @@ class Summary(_Known):
             for file in self.files:
                 if file not in now:
                     path = file.rsplit(" ", 2)[0]
-                    here = Path(path) in {p.resolve() for p in log.paths}
+                    here = Path(path) in {f.path.resolve() for f in log.files}
                     why = "has changed since" if here else "is not of this log, but"
                     raise TraceError(f"{kept}: {path} {why} it was read into it; start with another file")
 
