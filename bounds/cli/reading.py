@@ -61,7 +61,7 @@ def open_log(
     from bounds.questions.mask_study import second_half
 
     if train and not paths:
-        raise ValueError("--train needs PATH, the half that the rollout policy sampled")
+        raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
     log = stream(paths or example_path(example), train=train or None, **reading)
     if without_staleness:
         log.through(TraceSet.engine)
