@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ import bounds
 from bounds.cli import options
 from bounds.cli.command import FOLDER, command, option, suggest
 from bounds.cli.output import counting_progress, show
-
-if TYPE_CHECKING:
-    from bounds.logs.format import Format
 
 _FIELDS = ("name", "title", "trainer", "file", "keys", "advice")
 
@@ -46,7 +43,7 @@ def formats(recipe: str | None, as_json: bool) -> None:
         _show_formats(list(FORMATS.values()), list(RECIPES))
 
 
-def _show_formats(formats: list[Format], recipes: list[str]) -> None:
+def _show_formats(formats: list[Any], recipes: list[str]) -> None:
     """Print formats that are read, then those that are recognised only to say what helps."""
     from rich.text import Text
 

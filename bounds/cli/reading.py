@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bounds.certificate.moments import Moments
     from bounds.certificate.stream import Stream
     from bounds.logs.traces import TraceSet
+    from bounds.masks.mask import Mask
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
@@ -28,8 +29,9 @@ class Source:
     engine: str
     resume: str | None
 
-    def summary(self, statistics: Iterable[str] = (), *, suprema: bool = False) -> Moments:
-        """Read the log once, with progress; returns what was kept of it."""
+    def summary(self, *, mask: Mask | None = None, statistics: Iterable[str] = (), suprema: bool = False) -> Moments:
+        """Read the log once, with progress, and return what was kept of it."""
+        statistics = (*statistics, *(() if mask is None else mask.statistics))
         if self.engine == "ray":
             from bounds.certificate.distributed import moments
 
