@@ -483,7 +483,7 @@ def test_train_takes_every_path_that_follows(capsys, tmp_path):
     *_, err = run(capsys, "certify", *(tmp_path / n for n in "ab"), "--train", *(tmp_path / n for n in "cd"))
     assert "no such file" not in err
     assert run(capsys, "certify", "--train", tmp_path / "c")[2] == (
-        "trm-bounds: error: --train needs PATH, the half that the rollout policy sampled\n"
+        "trm-bounds: error: --train needs PATH, the half that the rollout policy sampled (write PATH first)\n"
     )
 
 

@@ -13,6 +13,7 @@ from bounds.cli.output import emit, progress, warn
 if TYPE_CHECKING:
     from bounds.certificate.summary import Summary
     from bounds.logs.log import Log
+    from bounds.masks.mask import Mask
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
@@ -27,11 +28,11 @@ class Source:
     engine: str
     resume: str | None
 
-    def summary(self, statistics: Iterable[str] = (), *, suprema: bool = False) -> Summary:
-        """Read the log once, with progress; returns what was kept of it."""
+    def summary(self, *, mask: Mask | None = None, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
+        """Read the log once, with progress, and return what was kept of it."""
         from bounds.certificate.summary import Summary
-        from bounds.logs.traces import LeftOut
 
+        statistics = (*statistics, *(() if mask is None else mask.statistics))
         if self.engine == "ray":
             from bounds.certificate.distributed import summary
 
@@ -41,7 +42,7 @@ class Source:
         with _reading_progress() as show:
             m = Summary.of(self.log, statistics=statistics, suprema=suprema, progress=show, resume=self.resume)
         if self.split:
-            m.left_out += LeftOut(notes=("--split: only the half of the prompts on which masks judges what it chose",))
+            m.note("--split: only the half of the prompts on which masks judges what it chose")
         return m
 
 
@@ -62,7 +63,7 @@ def open_log(
     from bounds.questions.mask_study import second_half
 
     if train and not paths:
-        raise ValueError("--train needs PATH, the half that the rollout policy sampled")
+        raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
     log = logs.open_log(paths or logs.example_path(example), train=train or None, **reading)
     if without_staleness:
         log = log.filter(TraceSet.engine)
