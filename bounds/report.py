@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
-from bounds._show import Cells, Row
+from bounds._text import Cells, Row
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.explanation import Comparison
 from bounds.certificate.guarantees import HYPOTHESES

@@ -156,7 +156,7 @@ def test_assumed_suprema_are_labelled(example):
     assert result.table["trajectory_kl"].standing is Standing.ESTIMATED
     assert result.table["coupling"].standing is Standing.ASSUMED  # epsilon was filled from delta
     assert next((a.what, a.value) for a in result.assumptions) == ("delta", 0.05)
-    assert "optimistic" not in result.to_dict()["b_star_published"]
+    assert result.to_dict()["b_star_published"]["optimistic"] is False
 
 
 @pytest.mark.parametrize(

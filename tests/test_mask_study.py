@@ -17,6 +17,7 @@ from bounds.masks.mask import Mask
 from bounds.proof.exact import random_problem
 from bounds.questions.mask_file import write_masks
 from bounds.questions.mask_study import BEST, DEFAULT, mask_study, prompt_half, statistics_for
+from bounds.results import jsonable
 
 KEYS = {
     "responses", "prompts", "tokens", "horizon", "confidence", "terms", "gain_without_mask", "reference",
@@ -199,9 +200,9 @@ def test_length_bias_is_that_of_the_paper():
     assert bias.violation.value == pytest.approx(1e-3)
     found = dict(bias.at_length)
     assert [found[T] for T in (256, 1024, 4096, 8192)] == pytest.approx([0.774, 0.359, 0.0166, 2.76e-4], rel=2e-3)
-    assert bias.predicted == pytest.approx([0.999**10])
-    assert [row.acceptance.value for row in bias.measured] == pytest.approx([0.99])
-    assert (bias.measured[0].shortest, bias.measured[0].longest, bias.measured[0].responses) == (10, 10, 100)
+    assert [i.value for i in bias.by_length.column("acceptance")] == pytest.approx([0.99])
+    predicted = pytest.approx(0.999**10)
+    assert bias.by_length.facts == {"10": {"shortest": 10, "longest": 10, "responses": 100, "predicted": predicted}}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_length_bias_of_either_end(mask, counted):
     beyond = np.exp(rows.log_ratio) > 1.1 if ">" in counted else np.exp(rows.log_ratio) < 0.9
     assert bias.violation.value == pytest.approx(beyond.mean())
     assert counted in statistics_for(Mask.parse(mask))
-    kept = sum(row.acceptance.value * row.responses for row in bias.measured) / len(rows)
+    kept = sum(row["acceptance"]["value"] * row["responses"] for row in jsonable(bias.by_length)) / len(rows)
     assert kept == pytest.approx(mask_study(rows, mask=mask).terms.acceptance.value)
 
 
@@ -301,7 +302,7 @@ def test_json_keys():
     assert found["terms"]["lower"].keys() == {"value", "low", "high", "confidence", "standing", "method", "of"}
     assert found["length_bias"][0].keys() == {"criterion", "violation", "by_length", "at_length"}
     assert found["length_bias"][0]["by_length"][0].keys() == {
-        "shortest", "longest", "responses", "acceptance", "predicted",
+        "tokens", "shortest", "longest", "responses", "acceptance", "predicted",
     }  # fmt: skip
     assert found["denominators"].keys() == {
         "surrogate_gain", "surrogate_gain_per_accepted", "surrogate_gain_per_accepted_token",

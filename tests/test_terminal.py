@@ -13,7 +13,7 @@ import termios
 import pytest
 
 import bounds
-from bounds._terminal import TerminalTable, plain
+from bounds._text import TerminalTable, plain
 from bounds.cli.main import main
 from bounds.cli.progress import counting_progress
 

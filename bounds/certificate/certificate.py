@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
-from bounds._show import Cells, Row, Shown, many, shown
+from bounds._text import Cells, Row, many, shown
 from bounds.certificate.explanation import Comparison
 from bounds.certificate.findings import DOUBTS, Finding, Kind
 from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, Guarantees
 from bounds.certificate.mask_parts import MaskReport
-from bounds.results import Assumption, Interval, Standing, assumption_dicts
-from bounds.rules.bound import Bound, BoundTable, Withheld, named_value, withheld_lines
+from bounds.results import Assumption, Interval, Result, Standing, jsonable
+from bounds.rules.bound import Bound, BoundTable, Withheld, withheld_lines
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+#: Of a field whose parts stand in JSON one by one.
+_SAID_OTHERWISE = {"json": False}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Certificate(Shown):
+class Certificate(Result):
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
 
     Attributes
@@ -31,8 +35,9 @@ class Certificate(Shown):
         Bounds at the point estimates, in units of the reward.
     optimistic : tuple of Bound
         Published rules as if the largest divergence that was seen were the supremum, which no sample shows.
-    best, best_upper, best_published : Bound or None
-        B* at the estimates, at their upper limits, and of the paper's six families.
+    b_star_upper, b_star_published : Bound or None
+        B* at the upper confidence limits; that of the paper's six families, at assumed suprema, else at sample maxima
+        (then optimistic). Also :attr:`best_upper` and :attr:`best_published`.
     mask : MaskReport or None
         What the mask that was asked about keeps.
     noise_floor : Comparison or None
@@ -61,21 +66,44 @@ class Certificate(Shown):
     at_horizon: float
     confidence: float
     estimates: Mapping[str, Interval | None]
-    table: BoundTable
-    optimistic: tuple[Bound, ...]
-    best_upper: Bound | None
-    best_published: Bound | None
+    table: BoundTable = field(metadata=_SAID_OTHERWISE)
+    optimistic: tuple[Bound, ...] = field(metadata=_SAID_OTHERWISE)
+    b_star_upper: Bound | None
+    b_star_published: Bound | None
     mask: MaskReport | None
-    guarantees: Guarantees
+    guarantees: Guarantees = field(metadata=_SAID_OTHERWISE)
     noise_floor: Comparison | None
     reasons: Mapping[str, str]
     findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
+    derived: ClassVar = ("bounds", "withheld", "b_star", "improvement", "hypotheses", "warnings")
 
     @property
-    def best(self) -> Bound | None:
+    def bounds(self) -> tuple[Bound, ...]:
+        """Bounds at the estimates, and optimistic ones."""
+        return (*self.table.bounds, *self.optimistic)
+
+    @property
+    def hypotheses(self) -> tuple[str, ...]:
+        """What every guarantee rests on."""
+        return HYPOTHESES
+
+    @property
+    def b_star(self) -> Bound | None:
         """B*: the smallest bound at the point estimates; optimistic maxima never enter it."""
         return self.table.best
+
+    best = b_star
+
+    @property
+    def best_upper(self) -> Bound | None:
+        """B* at the upper confidence limits."""
+        return self.b_star_upper
+
+    @property
+    def best_published(self) -> Bound | None:
+        """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
+        return self.b_star_published
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -146,29 +174,8 @@ class Certificate(Shown):
         return pd.DataFrame(rows).drop(columns="vacuous", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, keys as ``trm-bounds certify --json`` prints them."""
-        return {
-            "responses": self.responses,
-            "prompts": self.prompts,
-            "tokens": self.tokens,
-            "horizon": self.horizon,
-            "at_horizon": self.at_horizon,
-            "estimates": {n: None if i is None else i.to_dict() for n, i in self.estimates.items()},
-            "bounds": [b.to_dict() for b in (*self.table.bounds, *self.optimistic)],
-            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
-            "b_star": named_value(self.best),
-            "b_star_upper": named_value(self.best_upper),
-            "b_star_published": named_value(self.best_published),
-            "improvement": None,
-            **self.guarantees.to_dict(),
-            "hypotheses": list(HYPOTHESES),
-            "reasons": dict(self.reasons),
-            "noise_floor": None if self.noise_floor is None else self.noise_floor.to_dict(),
-            "mask": None if self.mask is None else self.mask.to_dict(),
-            "findings": [asdict(f) for f in self.findings],
-            "warnings": list(self.warnings),
-            "assumptions": assumption_dicts(self.assumptions),
-        }
+        """Return what ``trm-bounds certify --json`` prints: what is guaranteed stands beside the estimates."""
+        return {**jsonable(self), **self.guarantees.to_dict()}
 
     def sentence(self) -> str:
         """Return what is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
@@ -248,8 +255,7 @@ class Certificate(Shown):
 
     def bound_cells(self) -> Cells:
         """Return bounds at the estimates, and optimistic ones."""
-        both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
-        return both.cells(best=self.best, published=self.best_published)
+        return replace(self.table, bounds=self.bounds).cells(best=self.best, published=self.best_published)
 
     def notes(self) -> list[str]:
         """Return what the numbers rest on, what was assumed, what is remarkable."""

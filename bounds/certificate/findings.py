@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
-from bounds._show import many
+from bounds._text import many
 from bounds.certificate.statistics import TRUE_ZERO, Part, fingerprint, prompt_keys, token_signs
 from bounds.divergence.rows import two_outcome_kl
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means

@@ -16,18 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse
-from bounds._show import finite, shown
+from bounds._text import shown
 from bounds.certificate.mask_terms import Terms
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
 from bounds.intervals import INTERVALS, betting, betting_these_prompts, clustered_mean, leave_one_out, prompt_means
 from bounds.intervals.betting import LEVELS
-from bounds.results import Interval, Standing
+from bounds.results import Interval, Standing, jsonable
 from bounds.rules.bound import Bound
 
 #: What every guarantee from a log rests on; none of it can be read off the log.
@@ -50,6 +50,7 @@ class Claim:
     b_star: float
     rule: str
     optimistic: bool
+    derived: ClassVar = ("holds",)
 
     @property
     def holds(self) -> bool:
@@ -63,16 +64,6 @@ class Claim:
             where = "if no divergence is larger than the largest that was seen"
         numbers = f"L' = {self.surrogate_gain:.3g}, B* = {shown(self.b_star)} ({self.rule})"
         return f"The paper's statement {verdict}: {numbers}, {where}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "surrogate_gain": finite(self.surrogate_gain),
-            "b_star": finite(self.b_star),
-            "rule": self.rule,
-            "holds": self.holds,
-            "optimistic": self.optimistic,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +135,12 @@ class Guarantees:
         return f" At these estimates it would take {', or '.join(ways)}."
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        found = {name: i.to_dict() for name, i in self.intervals.items()}
-        for name in _TARGETS.keys() & found.keys():
-            found[name]["target"] = _TARGETS[name]
-        return {
-            **found,
-            "claim": None if self.claim is None else self.claim.to_dict(),
-            "kept_gain": self.kept_gain,
-            "rejected_reward": self.rejected_reward,
-            "prompts_needed": self.prompts_needed,
-        }
+        """Return every interval by its name, JSON-ready, and what they need."""
+        intervals = jsonable(self.intervals)
+        for name in _TARGETS.keys() & intervals.keys():
+            intervals[name]["target"] = _TARGETS[name]
+        rest = ("claim", "kept_gain", "rejected_reward", "prompts_needed")
+        return {**intervals, **{name: jsonable(getattr(self, name)) for name in rest}}
 
 
 #: What is no estimate of J(theta) - J(roll), but of an end, or the middle between two.
@@ -248,7 +234,7 @@ def improvement(
     confidence : float
         Of the whole interval: each end may fail with half of the error.
     standing : Standing
-        Of the log: ASSUMED where something about it had to be assumed (:attr:`Summary.standing`).
+        Of the log: ASSUMED where something about it had to be assumed (``Summary.standing``).
 
     Returns
     -------

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
-from bounds._show import many
+from bounds._text import many
 from bounds.certificate.mask_parts import MaskTerms
 from bounds.certificate.statistics import prompt_weights, times
 from bounds.certificate.summary import Summary

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bounds._checks import unknown
-from bounds._show import round_toward_zero
+from bounds._text import round_toward_zero
 from bounds.cli.fields import add_fields, fields_from
 from bounds.cli.options import add_json, command, number, whole
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from bounds._checks import parse_number
-from bounds._terminal import plain
+from bounds._text import plain
 from bounds.cli.parser import Parser
 
 

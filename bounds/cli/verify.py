@@ -6,9 +6,10 @@ import argparse
 import json
 from typing import Any
 
-from bounds._terminal import TerminalTable
+from bounds._text import TerminalTable
 from bounds.cli.options import command, show
 from bounds.cli.progress import counting_progress
+from bounds.results import jsonable
 
 
 def add(commands: Any) -> None:
@@ -30,7 +31,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         results = verify(on_start=on_start)
     failed = [r for r in results if not r.passed]
     if arguments.json:
-        print(json.dumps({"checks": [r.to_dict() for r in results], "failed": len(failed)}))
+        print(json.dumps(jsonable({"checks": results, "failed": len(failed)})))
     else:
         rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
         show(TerminalTable(["check", "", "how", "what was checked"], rows))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._show import near, shown
+from bounds._text import near, shown
 from bounds.figures.style import DASHES, PUBLISHED, SHARP, colour, ink, muted, paper
 from bounds.rules.unified import RULES
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from bounds._checks import FloatArray, IntArray
 from bounds._rounding import round_down
-from bounds._show import many
+from bounds._text import many
 from bounds.intervals.ends import Side, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.results import Interval, Standing
 

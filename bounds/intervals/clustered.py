@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from bounds._checks import FloatArray, IntArray, confidence_level, refuse
-from bounds._show import many
+from bounds._text import many
 from bounds.intervals.ends import Side, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.results import Interval, Standing
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, integer
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.batch import Batch, Row, TraceError, Wanted, in_batches
 from bounds.logs.checks import Checked, Checker, Reading, paired, same
 from bounds.logs.decode import look

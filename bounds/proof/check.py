@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 SYMBOLIC, EXACT, INTERVAL = "symbolic", "exact", "interval"
@@ -30,7 +30,3 @@ class CheckResult:
     how: str
     rules: tuple[str, ...]
     passed: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {**asdict(self), "rules": list(self.rules)}

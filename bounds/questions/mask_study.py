@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, confidence_level
-from bounds._show import shown
+from bounds._text import shown, span
 from bounds.certificate.findings import findings, mask_findings
-from bounds.certificate.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
+from bounds.certificate.mask_parts import ChosenMask, Denominators, LengthBias, MaskTerms, Reweighing
 from bounds.certificate.mask_report import kept
 from bounds.certificate.mask_terms import Terms, share_of
 from bounds.certificate.statistics import prompt_number, prompt_weights
@@ -21,6 +21,7 @@ from bounds.logs.traces import TraceSet
 from bounds.masks.mask import PAPER, Criterion, Mask
 from bounds.masks.statistics import unviolated
 from bounds.questions.mask_study_answer import MaskStudy
+from bounds.results import Interval, IntervalTable
 
 #: The mask that is looked at unless another is asked for: both of the paper's, together.
 DEFAULT = PAPER["TRM-Max and TRM-Avg"]
@@ -87,7 +88,7 @@ def mask_study(traces: TraceSet | Summary, *, mask: str | Mask | None = None, co
         gain_without_mask=terms.gain_without_mask(),
         reference=tuple(replace(terms.of(each, kept(m, each)), title=title) for title, each in _REFERENCE.items()),
         by_threshold=_thresholds(m, chosen, terms),
-        by_length=tuple(_length_rows(m, keep, confidence)),
+        by_length=_by_length(m, keep, confidence),
         length_bias=bias,
         reweighing=tuple(_reweighing(m, c, confidence) for c in chosen.reweighing),
         denominators=_denominators(m, keep, confidence),
@@ -188,14 +189,20 @@ def _quarters(length: FloatArray) -> IntArray:
     return np.unique(np.searchsorted(edges, length), return_inverse=True)[1]
 
 
-def _length_rows(m: Summary, keep: BoolArray, confidence: float) -> Iterable[LengthRow]:
+def _by_length(m: Summary, keep: BoolArray, confidence: float) -> IntervalTable:
+    """Acceptance in each quarter of the lengths."""
     length = m["length"]
     quarter = _quarters(length)
+    rows: dict[str, dict[str, Interval | None]] = {}
+    facts = {}
     for k in range(quarter.max() + 1):
         here = (quarter == k).astype(np.float64)
-        acceptance = share_of(keep * here, here, m.prompt, confidence)
         inside = length[quarter == k]
-        yield LengthRow(int(inside.min()), int(inside.max()), inside.size, acceptance)
+        shortest, longest = int(inside.min()), int(inside.max())
+        label = span(shortest, longest)
+        rows[label] = {"acceptance": share_of(keep * here, here, m.prompt, confidence)}
+        facts[label] = {"shortest": shortest, "longest": longest, "responses": inside.size}
+    return IntervalTable("tokens", rows, facts)
 
 
 def _length_bias(m: Summary, criterion: Criterion, confidence: float) -> LengthBias:
@@ -206,13 +213,17 @@ def _length_bias(m: Summary, criterion: Criterion, confidence: float) -> LengthB
     keep = criterion.holds(m[criterion.statistic])
     quarter = _quarters(length)
     predicted = unviolated(p.value, length)
+    measured = _by_length(m, keep, confidence)
+    facts = {
+        label: {**measured.facts_of(label), "predicted": float(predicted[quarter == k].mean())}
+        for k, label in enumerate(measured)
+    }
     lengths = sorted({*_PAPER_LENGTHS, m.horizon})
     return LengthBias(
         criterion=str(criterion),
         violation=p,
-        measured=tuple(_length_rows(m, keep, confidence)),
-        predicted=tuple(float(predicted[quarter == k].mean()) for k in range(quarter.max() + 1)),
-        at_length=tuple((T, float(unviolated(p.value, float(T)))) for T in lengths),
+        by_length=replace(measured, facts=facts),
+        at_length={T: float(unviolated(p.value, float(T))) for T in lengths},
     )
 
 

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, TOLERANCE, FloatArray, array, integer, number, refuse, reward_range, unknown
 from bounds._rounding import exact, round_up, sqrt_up
-from bounds._show import jsonable
-from bounds.results import Assumption, Standing, weakest
+from bounds.results import Assumption, Standing, jsonable, weakest
 from bounds.rules.bound import Input
 from bounds.rules.fields import FIELDS, LIMITS, PUBLISHED, SHARP, is_array
 from bounds.rules.implied import ARRAY_FILLS, FILLS, SUPREMA
