@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Claim:
     b_star: float
     rule: str
     optimistic: bool
+    derived: ClassVar = ("holds",)
 
     @property
     def holds(self) -> bool:
@@ -233,7 +234,7 @@ def improvement(
     confidence : float
         Of the whole interval: each end may fail with half of the error.
     standing : Standing
-        Of the log: ASSUMED where something about it had to be assumed (:attr:`Summary.standing`).
+        Of the log: ASSUMED where something about it had to be assumed (``Summary.standing``).
 
     Returns
     -------
