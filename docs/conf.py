@@ -65,7 +65,7 @@ html_copy_source = False
 
 
 def setup(app):
-    """Pictures that README shows by HTML, for light and for dark pages, are where it says."""
+    """Copy the pictures that README shows by HTML, for light and for dark pages, to where it says."""
     app.connect("build-finished", _copy_figures)
 
 

@@ -82,7 +82,7 @@ def test_exact_columns_are_used_and_said(example, certificate):
     for name, column in (("kl_seq", "kl"), ("tv_sum", "tv"), ("chi2_sum", "chi2")):
         by_hand = by_prompt(example, lambda d, r, tokens, c=column: example.exact[c][tokens].sum())
         assert certificate.estimates[name].value == pytest.approx(by_hand, rel=1e-10)
-        assert "exact" in certificate.estimates[name].method
+        assert "exact" in certificate.estimates[name].of
 
 
 def test_without_exact_columns_sampled_tokens_are_used_and_said(example):
@@ -92,7 +92,7 @@ def test_without_exact_columns_sampled_tokens_are_used_and_said(example):
     ]
     sampled = bounds.certify(bounds.TraceSet.from_records(records, horizon=256))
     assert sampled.estimates["kl_seq"] == sampled.estimates["kl_seq_k3"]
-    assert "k3 of sampled tokens" in sampled.estimates["kl_seq"].method
+    assert "k3 of sampled tokens" in sampled.estimates["kl_seq"].of
     by_hand = by_prompt(example, lambda d, r, tokens: np.maximum(0, 1 - np.exp(d)).sum())
     assert sampled.estimates["tv_sum"].value == pytest.approx(by_hand, rel=1e-10)
     assert "chi2_sum" not in sampled.estimates
@@ -156,7 +156,7 @@ def test_assumed_suprema_are_labelled(example):
     assert result.table["trajectory_kl"].standing is Standing.ESTIMATED
     assert result.table["coupling"].standing is Standing.ASSUMED  # epsilon was filled from delta
     assert next((a.what, a.value) for a in result.assumptions) == ("delta", 0.05)
-    assert "optimistic" not in result.to_dict()["b_star_published"]
+    assert result.to_dict()["b_star_published"]["optimistic"] is False
 
 
 @pytest.mark.parametrize(
@@ -583,9 +583,13 @@ def test_an_assumption_hides_no_estimate():
 def test_the_improvement_through_the_surrogate_is_of_one_bound():
     """Rewards are known to vary little at the estimates, which the upper limits do not use: another rule wins there."""
     result = bounds.certify(all_right(1000), assume={"chi2_max": 0.02})
-    found, upper, gain = result.guarantees.surrogate, result.best_upper, result.estimates["surrogate_gain"]
+    found, upper, gain = (
+        result.guarantees.intervals["improvement_by_surrogate"],
+        result.best_upper,
+        result.estimates["surrogate_gain"],
+    )
     assert (result.best.name, upper.name) == ("martingale_chi2", "trajectory_kl")
-    assert found.method.startswith("L' - trajectory_kl (estimated)")
+    assert found.of == "L' - trajectory_kl (estimated)"
     assert found.low == gain.low - upper.value
     assert found.value == gain.value - result.table["trajectory_kl"].value
     assert found.standing is Standing.ESTIMATED
@@ -609,6 +613,6 @@ def test_an_uncertain_length_refutes_nothing():
 
 
 def test_a_certificate_of_several_steps_says_so():
-    run = bounds.certify(bounds.example_traces("run"))
-    assert [f.name for f in run.diagnosis if f.name == "several steps"] == ["several steps"]
-    assert any("holds 11 steps, each with its own two policies" in w for w in run.warnings)
+    (mixture,) = bounds.certify(bounds.example_traces("run")).findings
+    assert mixture.kind == "mixture"
+    assert mixture.text.startswith("11 steps (0 to 20) are read together, each with its own two policies")

@@ -42,6 +42,11 @@ def k3(log_ratio: npt.ArrayLike) -> FloatArray:
     return result
 
 
+def shortfall(log_ratio: npt.ArrayLike) -> FloatArray:
+    """Return (1 - exp(d))^+ for d = log theta - log roll, whose mean is the total variation under any supports."""
+    return np.asarray(-np.expm1(np.minimum(np.asarray(log_ratio, dtype=np.float64), 0.0)))
+
+
 def k3_series(d: Any) -> Any:
     """Sum the series of k3 for |d| <= 1/2: an array of NumPy or torch, or a number (numba compiles it)."""
     series = d * _SERIES[0] + _SERIES[1]

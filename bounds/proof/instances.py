@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bounds._rounding import exact, round_up, sqrt_enclosure
-from bounds.proof.exact import Problem, random_problem
+from bounds.proof.exact import Problem, random_problem, tv
 from bounds.proof.worst_case import homogeneous, two_stage
 from bounds.rules.bound import BoundTable
 from bounds.rules.implied import IMPLICATIONS, NEED_SUPPORT
@@ -45,7 +45,7 @@ def expected_u(factor: Fraction = Fraction(1)) -> bool:
     for problem in problems(40, horizon=1):
         p, q = problem.trees[0].roll[0][0], problem.trees[0].theta[0][0]
         upper = sum(a * max(Fraction(0), b / a - 1) for a, b in zip(p, q, strict=True) if a > 0)
-        if upper != factor * sum(abs(b - a) for a, b in zip(p, q, strict=True)) / 2:
+        if upper != factor * tv(p, q):
             return False
     return True
 
@@ -87,13 +87,13 @@ def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
 
 @cache
 def _enumerated(gaps: bool) -> tuple[tuple[Fraction, tuple[BoundTable, ...]], ...]:
-    """The worst error of each problem, and the bounds from each selection of what is true of it."""
+    """Return the worst error of each problem, and the bounds from each selection of what is true of it."""
     tried = [*problems(60, zeros_roll=0.3 if gaps else 0.0), *_near_extremal()]
     return tuple((p.worst_error, tuple(unified(p.profile(*names)) for names in _KNOWN)) for p in tried)
 
 
 def _near_extremal() -> Iterator[Problem]:
-    """Two steps where roll emits "new" with probability p and theta with q, and the two-stage instance."""
+    """Yield two steps where roll emits "new" with probability p and theta with q, and the two-stage instance."""
     yield homogeneous(2, Fraction(1, 2), Fraction(501, 1000))
     yield homogeneous(2, Fraction(1, 10**6), Fraction(1, 100))
     yield two_stage(3, Fraction(1, 50))
@@ -108,10 +108,11 @@ def withdrawn(factor: Fraction = Fraction(1)) -> bool:
     return problem.worst_error > coupling_there and all((r.name in table) == (not r.assumes) for r in RULES)
 
 
-def problems(count: int, horizon: int | None = None, zeros_roll: float = 0.0) -> list[Problem]:
-    """Rational problems, ordinary and adversarial, at fixed seeds."""
+@cache
+def problems(count: int, horizon: int | None = None, zeros_roll: float = 0.0) -> tuple[Problem, ...]:
+    """Return rational problems, ordinary and adversarial, at fixed seeds."""
     rng = np.random.default_rng(3)
-    return [
+    return tuple(
         random_problem(
             rng,
             horizon=horizon or int(rng.integers(1, 5)),
@@ -125,11 +126,11 @@ def problems(count: int, horizon: int | None = None, zeros_roll: float = 0.0) ->
             rational=True,
         )
         for _ in range(count)
-    ]
+    )
 
 
 def capped_sums(factor: Fraction = Fraction(1)) -> bool:
-    """The O(1) sums of min(1, k epsilon, sqrt(k delta/2)) lie within 1e-12 above the certified ends of literal ones."""
+    """Each O(1) sum of min(1, k epsilon, sqrt(k delta/2)) is within 1e-12 above the certified ends of a literal one."""
     rng = np.random.default_rng(2)
     for _ in range(60):
         n = int(rng.integers(0, 300))

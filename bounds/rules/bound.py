@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
-from bounds._show import Cells, Row, Shown, finite, jsonable, shown
-from bounds.results import Assumption, Standing, assumption_dicts, weakest
+from bounds._text import Cells, Row, shown
+from bounds.results import Assumption, Record, Result, Standing, jsonable, weakest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One number that a bound used: given, or filled from others by a proved inequality."""
+    """One number that a bound used: given, or implied by others that were."""
 
     name: str
     value: float
@@ -34,11 +34,13 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Record):
     """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says.
 
-    ``rests_on`` says where each given number stands that it used, directly or to fill a gap.
+    ``rests_on`` says where each given number stands that it used, or that implied what it used.
     """
+
+    derived: ClassVar = ("standing",)
 
     name: str
     title: str
@@ -64,30 +66,6 @@ class Bound:
     def __str__(self) -> str:
         vacuous = ", vacuous" if self.vacuous else ""
         return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standings}{vacuous})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-ready; an infinite value is null and vacuous."""
-        return {
-            "name": self.name,
-            "value": finite(self.value),
-            "family": self.family,
-            "source": self.source,
-            "standing": self.standing.label,
-            "rests_on": _labels(self.rests_on),
-            "assumes": list(self.assumes),
-            "inputs": [
-                {
-                    "name": i.name,
-                    "value": finite(i.value),
-                    "how": i.how,
-                    "used": list(i.used),
-                    "standing": i.standing.label,
-                }
-                for i in self.inputs
-            ],
-            "vacuous": self.vacuous,
-            "optimistic": self.optimistic,
-        }
 
 
 def in_words(standings: Iterable[Standing]) -> str:
@@ -117,7 +95,7 @@ def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BoundTable(Shown):
+class BoundTable(Result):
     """Every rule evaluated on one profile.
 
     ``table["mixed_tv"]`` is one bound (KeyError with the reason if it was not evaluated); iterating gives all.
@@ -151,7 +129,8 @@ class BoundTable(Shown):
     assumptions: tuple[Assumption, ...]
     reward_spread: float = 1.0
     surrogate_cap: float | None = None
-    published_b_star: frozenset[str] = field(default=frozenset(), repr=False)
+    published_b_star: frozenset[str] = field(default=frozenset(), metadata={"json": False})
+    derived: ClassVar = ("b_star", "b_star_published")
 
     def __getitem__(self, name: str) -> Bound:
         for bound in self.bounds:
@@ -184,6 +163,8 @@ class BoundTable(Shown):
         """B* of the paper: the smallest of its six families (2512.23075v4 thm:unified)."""
         return smallest(b for b in self.bounds if b.name in self.published_b_star)
 
+    b_star, b_star_published = best, best_published  # their names in JSON
+
     def sorted(self) -> tuple[Bound, ...]:
         """Return the bounds, smallest first."""
         return tuple(sorted(self.bounds, key=lambda b: b.value))
@@ -198,7 +179,7 @@ class BoundTable(Shown):
                 "value": b.value,
                 "family": b.family,
                 "standing": b.standing.label,
-                "rests_on": ", ".join(f"{name} {label}" for name, label in _labels(b.rests_on).items()),
+                "rests_on": ", ".join(f"{name} {label}" for name, label in jsonable(b.rests_on).items()),
                 "vacuous": b.vacuous,
                 "assumes": ", ".join(b.assumes),
                 "inputs": "; ".join(map(str, b.inputs)),
@@ -207,18 +188,6 @@ class BoundTable(Shown):
             for b in self.sorted()
         ]
         return pd.DataFrame(rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, keys as ``trm-bounds bstar --json`` prints them."""
-        return {
-            "profile": {name: jsonable(value) for name, value in self.profile.items()},
-            "bounds": [b.to_dict() for b in self.bounds],
-            "b_star": named_value(self.best),
-            "b_star_published": named_value(self.best_published),
-            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
-            "assumptions": assumption_dicts(self.assumptions),
-            "surrogate_cap": None if self.surrogate_cap is None else finite(self.surrogate_cap),
-        }
 
     def sentence(self) -> str:
         """Say the result in one sentence."""
@@ -260,22 +229,3 @@ class BoundTable(Shown):
 def smallest(bounds: Iterable[Bound]) -> Bound | None:
     """Return the smallest bound; a sharp one where two are equal."""
     return min(bounds, key=lambda b: (b.value, b.family != "sharp"), default=None)
-
-
-def named_value(bound: Bound | None) -> dict[str, Any] | None:
-    """Return name and value of a winner, as the JSON shows it."""
-    if bound is None:
-        return None
-    marks = {"vacuous": bound.vacuous, "optimistic": bound.optimistic}
-    shown_marks = {mark: True for mark, holds in marks.items() if holds}
-    return {
-        "name": bound.name,
-        "value": finite(bound.value),
-        "standing": bound.standing.label,
-        "rests_on": _labels(bound.rests_on),
-        **shown_marks,
-    }
-
-
-def _labels(rests_on: Mapping[str, Standing]) -> dict[str, str]:
-    return {name: standing.label for name, standing in rests_on.items()}

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, array, integer, number, refuse, reward_range, unknown
 from bounds._rounding import exact, round_up, sqrt_up
-from bounds._show import jsonable
-from bounds.results import Assumption
+from bounds.results import Assumption, jsonable
 from bounds.rules.bound import Input
 from bounds.rules.fields import FIELDS, PUBLISHED, is_array
 from bounds.rules.implied import Implied, Quantity
