@@ -17,8 +17,8 @@ from bounds.figures.plots import plot_masks as plot_masks
 from bounds.figures.plots import plot_over_time as plot_over_time
 from bounds.logs import example_traces as example_traces
 from bounds.logs import open_log as open_log
-from bounds.logs import read_traces as read_traces
 from bounds.logs.batch import TraceError as TraceError
+from bounds.logs.log import Paths
 from bounds.logs.traces import TraceSet as TraceSet
 from bounds.masks.mask import Mask as Mask
 from bounds.questions.by_position import by_position as by_position
@@ -63,6 +63,17 @@ def largest(
     reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = ...,
     absolutely_continuous: bool = ...,
 ) -> float | int: ...
+def read_traces(
+    paths: Paths,
+    *,
+    format: str = ...,
+    horizon: int | None = ...,
+    train: Paths | None = ...,
+    group_size: int | None = ...,
+    reward_range: tuple[float, float] = ...,
+    logprob_dtype: str = ...,
+    on_missing: str = ...,
+) -> TraceSet: ...
 def unified(
     profile: Profile | None = ...,
     *,

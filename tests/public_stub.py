@@ -26,9 +26,10 @@ def text():
         if name not in spelled
     }
     needed = {line for function in spelled.values() for line in _imports(function)}
-    outside = [line for line in needed if line.split()[1].split(".")[0] != "bounds"]
-    standard = [line for line in outside if line.split()[1].split(".")[0] in sys.stdlib_module_names]
-    sections = [standard, [line for line in outside if line not in standard], [*public]]
+    sections = [[], [], [*public]]  # of the standard library, of others, our own
+    for line in needed:
+        package = line.split()[1].split(".")[0]
+        sections[0 if package in sys.stdlib_module_names else 2 if package == "bounds" else 1].append(line)
     imports = "\n\n".join("\n".join(sorted(lines, key=_order)) for lines in sections if lines)
     declared = [_declared(name, function) for name, function in spelled.items()]
     return "\n".join([FIRST, "", imports, "", "__version__: str", "", *declared, ""])
@@ -40,12 +41,13 @@ def _imports(function):
     annotations = [p.annotation for p in signature.parameters.values()] + [signature.return_annotation]
     for name in set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(annotations))):
         if not hasattr(builtins, name) and name not in bounds.__all__:
-            module = next(m for n, m in sorted(sys.modules.items()) if n.startswith("bounds.") and hasattr(m, name))
-            found = getattr(module, name)
+            modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("bounds.") and hasattr(m, name)]
+            found = getattr(modules[0], name)
+            aliases = [m.__name__ for m in modules if f"\n{name} = " in inspect.getsource(m)]
             if inspect.ismodule(found):
                 yield f"import {found.__name__} as {name}"
             else:
-                yield f"from {found.__module__} import {name}"
+                yield f"from {aliases[0] if aliases else found.__module__} import {name}"
 
 
 def _declared(name, function):

@@ -34,6 +34,7 @@ bounds.certify(bounds.example_traces(), confidense=0.9)  # call-arg
 bounds.certify(4)  # arg-type
 bounds.read_traces("run.jsonl", horzion=4096)  # call-arg
 bounds.read_traces("run.jsonl", horizon="x")  # arg-type
+bounds.open_log("run.jsonl", horizon="x")  # arg-type
 bounds.unifed(T=4)  # attr-defined
 """
 
@@ -42,10 +43,17 @@ def test_the_stub_is_what_the_code_says():
     assert public_stub.STUB.read_text() == public_stub.text(), "write it: python tests/public_stub.py"
 
 
-@pytest.mark.parametrize("function", [bounds.unified, bounds.largest])
-def test_signatures_name_every_field(function):
+@pytest.mark.parametrize(
+    ("function", "source"),
+    [
+        (bounds.unified, bounds.Profile),
+        (bounds.largest, bounds.Profile),
+        (bounds.read_traces, bounds.open_log),
+    ],
+)
+def test_signatures_name_every_parameter(function, source):
     shown = inspect.signature(function).parameters
-    for name, field in inspect.signature(bounds.Profile).parameters.items():
+    for name, field in inspect.signature(source).parameters.items():
         assert (shown[name].annotation, shown[name].default) == (field.annotation, field.default)
     assert all(p.kind is not inspect.Parameter.VAR_KEYWORD for p in shown.values())
 

@@ -111,16 +111,6 @@ class Certificate(Result):
         return tuple(f.text for f in self.findings)
 
     @property
-    def b_star_published(self) -> Bound | None:
-        """B* of the paper's six families."""
-        return self.best_published
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The texts of the findings."""
-        return tuple(f.text for f in self.findings)
-
-    @property
     def improvement(self) -> Interval | None:
         """J(theta) - J(roll) for new prompts like these: finite-sample, with no assumption on the policies."""
         return self.guarantees.intervals.get("improvement")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One number that a bound used: given, or filled from others by a proved inequality."""
+    """One number that a bound used: given, or implied by others that were."""
 
     name: str
     value: float
@@ -37,7 +37,7 @@ class Input:
 class Bound(Record):
     """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says.
 
-    ``rests_on`` says where each given number stands that it used, directly or to fill a gap.
+    ``rests_on`` says where each given number stands that it used, or that implied what it used.
     """
 
     derived: ClassVar = ("standing",)
