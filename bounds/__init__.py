@@ -19,7 +19,7 @@ _HOMES = {
     "BoundTable": "bounds.rules.bound:BoundTable",
     "Interval": "bounds.results:Interval",
     "Mask": "bounds.masks.mask:Mask",
-    "MaskStudy": "bounds.questions.mask_study_answer:MaskStudy",
+    "MaskStudy": "bounds.questions.mask_study:MaskStudy",
     "Profile": "bounds.rules.profile:Profile",
     "Rule": "bounds.rules.rule:Rule",
     "Standing": "bounds.results:Standing",
@@ -95,8 +95,7 @@ if TYPE_CHECKING:
     from bounds.masks.mask import Mask
     from bounds.questions.by_position import by_position
     from bounds.questions.explain import explain
-    from bounds.questions.mask_study import mask_study
-    from bounds.questions.mask_study_answer import MaskStudy
+    from bounds.questions.mask_study import MaskStudy, mask_study
     from bounds.questions.over_time import over_time
     from bounds.results import Interval, Standing
     from bounds.rules.bound import BoundTable

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from bounds._text import Cells, Row
 from bounds.certificate.certificate import Certificate
-from bounds.certificate.explanation import Comparison
+from bounds.certificate.compare import Comparison
 from bounds.certificate.guarantee import HYPOTHESES
 from bounds.figures import plots
 from bounds.figures.style import COLUMN, look, svg
 from bounds.masks.mask import PAPER
-from bounds.questions.by_position_answer import ByPosition
-from bounds.questions.mask_study_answer import MaskStudy
-from bounds.questions.over_time_answer import RunOverTime
+from bounds.questions.by_position import ByPosition
+from bounds.questions.mask_study import MaskStudy
+from bounds.questions.over_time import RunOverTime
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,13 +156,13 @@ def _positions(found: ByPosition) -> Section:
     def draw(axes: Sequence[Axes]) -> None:
         plots.plot_by_position(found, axes)
 
-    kinds = ", ".join(found.how)
+    kinds = ", ".join(found.bins.names)
     title = f"Mean divergence of a token ({kinds}) by its position in the response. {found.sentence()}"
     return Section(
         "positions",
         "Where in the response",
         (found.sentence(), *found.notes()),
-        picture=_picture("positions", draw, title, 1.6 * len(found.how), panels=len(found.how)),
+        picture=_picture("positions", draw, title, 1.6 * len(found.bins.names), panels=len(found.bins.names)),
         tables=(("Divergence of a token by position", found.tables()[0]),),
     )
 
@@ -174,7 +174,7 @@ def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
         plots.plot_masks(study, axes)
 
     news = (w for w in study.warnings if w not in said)
-    asked = "" if study.terms.mask not in PAPER.values() else " (the paper's)"
+    asked = "" if study.mask.rule not in PAPER.values() else " (the paper's)"
     title = f"What masks keep, and what is left of the guarantee. {study.sentence()}"
     captions = ("Masks: what is kept, and the gain", "Terms of this mask", "By length")
     cells = study.tables()
@@ -183,7 +183,7 @@ def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
         "masks",
         "What masks would do",
         (
-            f"Looked at: {study.terms.mask}{asked}. {study.sentence()}",
+            f"Looked at: {study.mask.rule}{asked}. {study.sentence()}",
             "A mask changes no bound: it changes neither policy.",
         ),
         picture=_picture("masks", draw, title, 2.4 * panels, panels=panels) if panels else "",

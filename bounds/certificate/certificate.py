@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
 from bounds._text import Cells, Row, many, shown
-from bounds.certificate.explanation import Comparison
+from bounds.certificate.compare import Comparison
 from bounds.certificate.finding import Finding
 from bounds.certificate.guarantee import ENDS_ONLY, HYPOTHESES, Guarantees
-from bounds.certificate.mask_parts import MaskReport
+from bounds.certificate.kept import MaskReport
 from bounds.results import Assumption, Interval, Result, Standing, jsonable
 from bounds.rules.bound import Bound, BoundTable, Withheld, smallest, withheld_lines
 
@@ -201,7 +201,7 @@ class Certificate(Result):
 
     @staticmethod
     def _noise_line(noise: Comparison) -> str:
-        (floor, _, _), (above, low, high) = noise.first["kl_seq"].texts(), noise.difference["kl_seq"].texts()
+        (floor, _, _), (above, low, high) = noise["kl_seq"].first.texts(), noise["kl_seq"].difference.texts()
         return (
             f"Noise floor: two forward passes of the same weights alone give kl_seq = {floor}; what is above it is "
             f"{above} ({low} to {high})."

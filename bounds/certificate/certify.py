@@ -18,7 +18,8 @@ from bounds.certificate.estimates import Estimates, estimate
 from bounds.certificate.findings import findings, several_steps
 from bounds.certificate.guarantee import Guarantees
 from bounds.certificate.guarantees import claim, guarantees, through_surrogate
-from bounds.certificate.mask_report import kept, mask_remarks, mask_report
+from bounds.certificate.interim import mask_findings
+from bounds.certificate.kept import kept, mask_report
 from bounds.certificate.moments import Moments
 from bounds.logs.response import TraceError
 from bounds.logs.traces import TraceSet
@@ -117,7 +118,7 @@ def _certificate(
         keep = kept(m, mask)
         report = mask_report(m, mask, keep, confidence)
         intervals["acceptance"] = report.acceptance
-        warnings += mask_remarks(mask, report.acceptance.value)
+        warnings += (f.text for f in mask_findings(m, mask, report.acceptance.value))
     profiles = _Profiles(m, found, assumed)
     table, upper = profiles.table(), profiles.upper_table()
     result = Certificate(

@@ -12,11 +12,10 @@ import numpy as np
 from bounds._checks import FloatArray
 from bounds._rounding import exact
 from bounds.certificate.findings import one_sided_ratio
-from bounds.certificate.mask_terms import no_mask
+from bounds.certificate.kept import no_mask
 from bounds.certificate.moments import Moments
-from bounds.certificate.response_columns import shortfall
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
-from bounds.divergence.rows import k3
+from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.logs.response import TraceError
 from bounds.results import Interval, Standing

@@ -20,8 +20,9 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse
 from bounds.certificate.guarantee import Claim, Guarantees
-from bounds.certificate.mask_terms import Terms, times
+from bounds.certificate.kept import UnderMask
 from bounds.certificate.moments import Moments
+from bounds.certificate.statistics import times
 from bounds.intervals import INTERVALS, betting, betting_these_prompts, clustered_mean, leave_one_out, prompt_means
 from bounds.intervals.betting import LEVELS
 from bounds.results import Interval, Standing
@@ -191,14 +192,14 @@ def masked(m: Moments, keep: BoolArray, confidence: float, cap: float | None = N
     log P is then at most ``cap`` times the horizon.
     """
     low, high = m.reading.reward_range
-    spread, terms = high - low, Terms(m, confidence)
+    spread, under = high - low, UnderMask(m, confidence)
     if cap is None:
-        lower, upper = terms.ends(keep)
+        lower, upper = under.ends(keep)
         ends, standing = (lower.low, upper.high), Standing.ESTIMATED
     else:
         reach = 1.0 + m.horizon * cap * (1.0 + 2e-6)
         half = min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
-        below, above = (prompt_means(v, m.prompt) for v in terms.values(keep))
+        below, above = (prompt_means(v, m.prompt) for v in under.values(keep))
         lower = betting(below, half, low=-reach, high=reach, side="lower")
         upper = betting(above, half, low=-reach, high=reach, side="upper")
         ends, standing = (spread * lower.low, spread * upper.high), Standing.ASSUMED

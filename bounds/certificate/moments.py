@@ -6,10 +6,9 @@ Moments of parts of a log (files, chunks, machines) merge in any order; so a log
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -22,13 +21,26 @@ from bounds._files import whole_file
 from bounds.certificate.columns import Block, Columns
 from bounds.certificate.diagnosis import observe
 from bounds.certificate.response_columns import added, position_sums, response_columns
-from bounds.certificate.statistics import WORTH_COMPILING, errors
+from bounds.certificate.statistics import WORTH_COMPILING, errors, prompt_number
 from bounds.logs.response import Reading, TraceError
 from bounds.logs.tally import Tally
 from bounds.logs.traces import TraceSet
 from bounds.results import Assumption, Standing
 
 _KEY = b"trm_bounds.moments"
+#: The names that the summary has, which is to replace this: name there -> name here.
+_TODAY = {
+    "log_ratio_sum": "log_product",
+    "k3_sum": "phi",
+    "surrogate_sum": "score",
+    "shortfall_sum": "deficit",
+    "worst_case_error": "worst_error",
+    "capped_mass": "kept_mass",
+    "kl_sum": "kl",
+    "tv_sum": "tv",
+    "chi2_sum": "chi2",
+    "engine_sum": "engine",
+}
 
 
 class Moments:
@@ -62,15 +74,43 @@ class Moments:
         self._names: dict[str, list[str]] = {}  # of labels; a column holds their numbers
         self._positions: dict[str, FloatArray] = {}
         self._cached: dict[str, Any] = {}
+        self._log: Iterable[TraceSet] | None = None
 
     @classmethod
-    def of(cls, traces: TraceSet, *, statistics: Iterable[str] = (), suprema: bool = False) -> Self:
-        """Moments of a log in memory."""
-        horizon = None if traces.horizon_guessed else traces.horizon
-        moments = cls(statistics=statistics, horizon=horizon, suprema=suprema)
-        moments.update(traces)
-        moments.weigh_positions([traces])
+    def of(
+        cls, source: Moments | TraceSet | Iterable[TraceSet], *, statistics: Iterable[str] = (), suprema: bool = False
+    ) -> Any:
+        """Read a log."""
+        from bounds.certificate.stream import Stream
+
+        if isinstance(source, Moments):
+            if set(statistics) <= set(source.statistics) and suprema <= source.suprema:
+                return source
+            statistics = dict.fromkeys((*source.statistics, *statistics))
+            return cls.of(source.log, statistics=statistics, suprema=suprema or source.suprema)
+        if isinstance(source, Stream):
+            return source.moments(statistics=statistics, suprema=suprema)
+        log = [source] if isinstance(source, TraceSet) else source
+        if isinstance(log, str | Path | Iterator) or not isinstance(log, Iterable):
+            raise TypeError(
+                f"log must be a TraceSet or a Log, from bounds.read_traces or TraceSet.from_records, got {log!r:.60}"
+            )
+        moments = cls(statistics=statistics, suprema=suprema)
+        for traces in log:
+            moments._horizon = None if traces.horizon_guessed else traces.horizon
+            moments.update(traces)
+        if not len(moments):
+            raise TraceError("the log has no response")
+        moments.weigh_positions(log)
+        moments._log = log
         return moments
+
+    @property
+    def log(self) -> Iterable[TraceSet]:
+        """The log, to be read again."""
+        if self._log is None:
+            raise TraceError("this summary was kept without its log, which would have to be read again")
+        return self._log
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -161,11 +201,11 @@ class Moments:
     # --- giving out -----------------------------------------------------------------------------------------
 
     def __contains__(self, name: str) -> bool:
-        return name in self._rows.names
+        return _TODAY.get(name, name) in self._rows.names
 
     def __getitem__(self, name: str) -> FloatArray:
         """One statistic of every response [N]; see :func:`response_columns`."""
-        return np.asarray(self._rows[name])
+        return np.asarray(self._rows[_TODAY.get(name, name)])
 
     @property
     def prompt(self) -> IntArray:
@@ -316,8 +356,3 @@ def weighed_positions(parts: Iterable[TraceSet], sizes: Mapping[int, int]) -> di
         for name, sums in position_sums(traces, found, weights).items():
             weighed[name] = added(weighed.get(name, np.zeros(0)), sums)
     return weighed
-
-
-def prompt_number(key: str) -> int:
-    """What stands for a prompt in every log: 64 bits of a hash of its name."""
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bounds._checks import FloatArray, IntArray
-from bounds.certificate.statistics import Errors
+from bounds._checks import FloatArray
+from bounds.certificate.statistics import Errors, statistics_of
 from bounds.divergence.rows import k2, k3
 from bounds.logs.traces import TraceSet
-from bounds.masks.statistics import Tokens, pooled
 
 _TRUNCATE = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 
@@ -61,16 +60,7 @@ def response_columns(traces: TraceSet, found: Errors, statistics: Iterable[str] 
         columns["engine"] = total(traces.rollout - traces.old)
     if traces.reward is not None:
         columns["reward"] = traces.reward
-    names = tuple(statistics)
-    if not names:
-        return columns
-    tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
-    return columns | {name: pooled(name, tokens) for name in names}
-
-
-def shortfall(log_ratio: FloatArray) -> FloatArray:
-    """(1 - exp(log_ratio))^+, whose mean is a total variation, under any supports."""
-    return -np.expm1(np.minimum(log_ratio, 0.0))
+    return columns | statistics_of(traces, statistics)
 
 
 def _worst_error(phi: FloatArray, log_product: FloatArray, traces: TraceSet) -> FloatArray:
@@ -87,12 +77,6 @@ def _worst_error(phi: FloatArray, log_product: FloatArray, traces: TraceSet) -> 
         single = np.count_nonzero(d) == 1  # then 1 + S = P
         gap[i] = 0.0 if single or log_sum <= log_product[i] else np.inf
     return np.asarray(gap)
-
-
-def prompt_weights(prompt: IntArray) -> FloatArray:
-    """Weights [N] that average within each prompt first, then over prompts; they sum to 1."""
-    size = np.bincount(prompt)
-    return np.asarray(1.0 / (size[prompt] * size.size))
 
 
 def position_sums(traces: TraceSet, found: Errors, weights: FloatArray) -> dict[str, FloatArray]:

@@ -5,8 +5,10 @@ Two ways give the same numbers: NumPy, in some sixty passes, and a kernel compil
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,8 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
 from bounds.divergence.rows import k3
+from bounds.logs.traces import TraceSet
+from bounds.masks.statistics import Tokens, pooled
 
 #: Compiling takes two seconds: not worth it for a log with fewer tokens.
 WORTH_COMPILING = 2**20
@@ -186,3 +190,60 @@ def _counts(tokens: IntArray, starts: IntArray) -> IntArray:
 
 def _dot(a: FloatArray, b: FloatArray) -> float:
     return float(np.einsum("i,i", a, b))  # of one thread, so that it repeats to the last bit
+
+
+# --- what questions ask of each response -------------------------------------------------------------------------
+
+
+def _sum_of(values: Callable[[TraceSet], FloatArray]) -> Callable[[TraceSet], FloatArray]:
+    def total(traces: TraceSet) -> FloatArray:
+        with np.errstate(over="ignore"):
+            return np.asarray(np.add.reduceat(values(traces), traces.starts[:-1]))
+
+    return total
+
+
+#: Numbers of each response that questions ask for, beside what masks look at: name -> array [N] of some responses.
+ASKED_FOR: Mapping[str, Callable[[TraceSet], FloatArray]] = MappingProxyType(
+    {
+        "k3_inverse_sum": _sum_of(lambda t: k3(-t.log_ratio)),
+        "chi2_token_sum": _sum_of(lambda t: np.expm1(2.0 * t.log_ratio)),
+        "probability_gap_sum": _sum_of(lambda t: np.abs(np.exp(t.train) - np.exp(t.rollout))),
+    }
+)
+
+
+def statistics_of(traces: TraceSet, names: Iterable[str]) -> dict[str, FloatArray]:
+    """Return statistics of each response, arrays [N].
+
+    Parameters
+    ----------
+    traces : TraceSet
+        N responses.
+    names : names
+        Of :data:`ASKED_FOR`, or as :func:`bounds.masks.statistics.pooled` takes them.
+    """
+    tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
+    return {name: ASKED_FOR[name](traces) if name in ASKED_FOR else pooled(name, tokens) for name in names}
+
+
+def prompt_number(key: str) -> int:
+    """Return what stands for a prompt in every log: 64 bits of a hash of its name."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+
+
+def prompt_keys(traces: TraceSet) -> npt.NDArray[np.uint64]:
+    """Return the :func:`prompt_number` of each response [N]."""
+    numbers = [prompt_number(name) for name in traces.prompt_ids]
+    return np.array(numbers, dtype=np.uint64)[traces.prompt]
+
+
+def prompt_weights(prompt: IntArray) -> FloatArray:
+    """Return weights [N] that average within each prompt first, then over prompts; they sum to 1."""
+    size = np.bincount(prompt)
+    return np.asarray(1.0 / (size[prompt] * size.size))
+
+
+def times(weight: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the product; 0 where the weight is 0, even if the value has overflowed."""
+    return np.asarray(weight * np.where(weight == 0.0, 0.0, values))

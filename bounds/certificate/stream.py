@@ -124,6 +124,7 @@ class Stream:
             As when iterating; or if ``resume`` is something else.
         """
         m = Moments(statistics=statistics, suprema=suprema, horizon=self._horizon)
+        m._log = self
         m.tally.name("options", [self._options])
         if resume is not None and Path(resume).exists():
             saved = Moments.load(resume)

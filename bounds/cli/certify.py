@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bounds.certificate.moments import Moments
     from bounds.certificate.stream import Stream
     from bounds.masks.mask import Mask
-    from bounds.questions.over_time_answer import RunOverTime
+    from bounds.questions.over_time import RunOverTime
 
 
 def add(commands: Any) -> None:
@@ -94,7 +94,7 @@ def _certify(arguments: argparse.Namespace) -> int:
     result = certify(m, confidence=arguments.confidence, mask=mask, assume=assume, noise_floor=noise)
     not_so = [text for text in (unmet(result, *r) for r in requirements) if text]
     if arguments.html is not None:
-        _write_page(arguments, log, m, mask, result)
+        _write_page(arguments, m, mask, result)
     emit(result if arguments.json else replace(result, warnings=()), arguments.json)
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -135,7 +135,7 @@ def _by_step(arguments: argparse.Namespace, m: Moments, mask: Mask | None) -> in
     return 1 if arguments.limit is not None and run.lost is not None else 0
 
 
-def _write_page(arguments: argparse.Namespace, log: Stream, m: Moments, mask: Mask | None, result: Certificate) -> None:
+def _write_page(arguments: argparse.Namespace, m: Moments, mask: Mask | None, result: Certificate) -> None:
     """The page, from what was kept of the log; only divergence by position needs another reading."""
     from bounds._files import whole_file
     from bounds.questions.by_position import by_position
@@ -147,7 +147,7 @@ def _write_page(arguments: argparse.Namespace, log: Stream, m: Moments, mask: Ma
     with progress("reading again, by position, and writing the page"):
         text = page(
             result,
-            by_position=by_position(log, confidence=level),
+            by_position=by_position(m, confidence=level),
             masks=mask_study(m, mask=mask, confidence=level),
             run=over_time(m, mask=mask, confidence=level) if len(m.labels.get("step", ())) > 1 else None,
             command=arguments.command,
@@ -175,13 +175,13 @@ def _log(arguments: argparse.Namespace) -> Stream:
     """The log as the options want it seen."""
     from bounds.certificate.stream import stream
     from bounds.logs.traces import TraceSet
-    from bounds.questions.mask_study import second_half
+    from bounds.questions.mask_study import judging
 
     log = stream(**reading_from(arguments, example="run" if arguments.by_step else "responses"))
     if arguments.without_staleness:
         log.through(TraceSet.engine)
     if arguments.split:
-        log.through(second_half)
+        log.through(judging)
     return log
 
 

@@ -39,8 +39,7 @@ def _masks(arguments: argparse.Namespace) -> int:
     from bounds._files import check_free
     from bounds.certificate.stream import stream
     from bounds.masks.mask import Mask
-    from bounds.questions.mask_file import write_masks
-    from bounds.questions.mask_study import DEFAULT, mask_study, statistics_for
+    from bounds.questions.mask_study import DEFAULT, mask_study, statistics_for, write_masks
 
     mask = Mask.parse(DEFAULT if arguments.mask is None else arguments.mask)
     if arguments.write is not None:
@@ -52,7 +51,7 @@ def _masks(arguments: argparse.Namespace) -> int:
     study = mask_study(m, mask=mask, confidence=arguments.confidence)
     if arguments.write is not None:
         write_masks(log, mask, arguments.write, force=arguments.force)
-    emit(study if arguments.json else replace(study, warnings=()), arguments.json)
+    emit(study if arguments.json else replace(study, findings=()), arguments.json)
     for warning in study.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

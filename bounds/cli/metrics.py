@@ -26,6 +26,6 @@ def add(commands: Any) -> None:
 
 
 def _metrics(arguments: argparse.Namespace) -> int:
-    from bounds.questions.metrics import metrics
+    from bounds.questions.metrics import STATISTICS, metrics
 
-    return answer(arguments, metrics)
+    return answer(arguments, metrics, STATISTICS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from bounds._checks import confidence_level
@@ -14,7 +14,6 @@ from bounds.cli.progress import reading_progress
 
 if TYPE_CHECKING:
     from bounds.certificate.moments import Moments
-    from bounds.logs.traces import TraceSet
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
@@ -72,23 +71,15 @@ def warn(m: Moments) -> None:
         print(f"warning: {found}", file=sys.stderr)
 
 
-def answer(arguments: argparse.Namespace, question: Callable[..., Any]) -> int:
+def answer(arguments: argparse.Namespace, question: Callable[..., Any], statistics: Iterable[str] = ()) -> int:
     """Ask ``question(log, confidence=...)`` of a log, with progress, and show its result and what is remarkable."""
-    from bounds.certificate.moments import Moments
     from bounds.certificate.stream import stream
 
     confidence = confidence_level(arguments.confidence)
     log = stream(**reading_from(arguments))
-    seen = Moments(horizon=log.horizon)
     with reading_progress() as progress:
-
-        def watch(part: TraceSet) -> TraceSet:
-            seen.update(part)
-            if progress is not None:
-                progress(seen)
-            return part
-
-        result = question(log.through(watch), confidence=confidence)
-    warn(seen)
+        summary = log.moments(statistics=statistics, progress=progress)
+        result = question(summary, confidence=confidence)
+    warn(summary)
     emit(result, arguments.json)
     return 0

@@ -51,6 +51,11 @@ def k3_series(d: Any) -> Any:
     return series * d * d
 
 
+def shortfall(log_ratio: npt.ArrayLike) -> FloatArray:
+    """Return (1 - exp(d))^+ for d = log theta - log roll: its mean is a total variation, under any supports."""
+    return -np.expm1(np.minimum(log_ratio, 0.0))
+
+
 def total_variation(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
     """TV = sum_v |theta - roll| / 2 of rows [..., V] of probabilities."""
     p, q = _rows(roll, theta)

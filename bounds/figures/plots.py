@@ -22,9 +22,9 @@ from bounds.figures.drawing import (
     number_beside,
 )
 from bounds.figures.style import COLUMN
-from bounds.questions.by_position_answer import ByPosition
-from bounds.questions.mask_study_answer import MaskStudy
-from bounds.questions.over_time_answer import RunOverTime
+from bounds.questions.by_position import ByPosition
+from bounds.questions.mask_study import MaskStudy
+from bounds.questions.over_time import RunOverTime
 from bounds.results import Interval
 from bounds.rules.bound import BoundTable
 
@@ -99,16 +99,14 @@ _OF_A_TOKEN = {"kl": "KL of a token (nats)", "tv": "total variation of a token",
 
 def position_frame(found: ByPosition) -> pd.DataFrame:
     """Divergences by position: columns panel, x (middle of the bin), value, low, high."""
-    return _long(
-        {_OF_A_TOKEN[name]: [b.divergences[name] for b in found.bins] for name in found.how},
-        [(b.first + b.last) / 2 for b in found.bins],
-    )
+    bins = found.to_frame()
+    middle = (bins["first"] + bins["last"]) / 2
+    return _long({_OF_A_TOKEN[name]: found.bins.column(name) for name in found.bins.names}, middle.tolist())
 
 
 def over_time_frame(run: RunOverTime) -> pd.DataFrame:
     """A run: columns panel, x (the step), value, low, high, limit and lost (of kl_seq)."""
-    names = [name for name in run.steps[0].intervals() if any(s.intervals()[name] is not None for s in run.steps)]
-    frame = _long({n: [s.intervals()[n] for s in run.steps] for n in names}, [s.name for s in run.steps])
+    frame = _long({name: run.steps.column(name) for name in run.steps.names}, list(run.steps))
     frame["limit"] = np.where(frame["panel"] == "kl_seq", run.limit, np.nan)
     return frame.assign(lost=run.lost)
 

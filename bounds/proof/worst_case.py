@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds.certificate.response_columns import shortfall
-from bounds.divergence.rows import k3, kl_divergence
+from bounds.divergence.rows import k3, kl_divergence, shortfall
 from bounds.proof.exact import Problem, Tree
 from bounds.rules.profile import Profile
 from bounds.rules.unified import RULES, unified
