@@ -103,7 +103,7 @@ def test_parquet(tmp_path):
             "pyarrow alone, the same batches": lambda: read_parquet(path),
             "pyarrow alone, the whole table": lambda: read_parquet(path, table=True),
             "moments": lambda: by(moments_module.WORTH_COMPILING, path, 512),
-            "moments, without numba": lambda: by(2**60, path, 512),
+            "moments, NumPy only": lambda: by(2**60, path, 512),
         },
     )
 
