@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from memory_study import write_log
 
-from bounds.certificate import moments as moments_module
-from bounds.certificate.stream import stream
+from bounds import open_log
+from bounds.certificate import summary
+from bounds.certificate.summary import Summary
 
 TOKENS, ROUNDS = 2 * 10**7, 5
 COLUMNS = ["prompt_id", "reward", "rollout_logprobs", "train_logprobs"]
@@ -23,7 +24,7 @@ BATCH = 478  # rows: the batches that the reader takes of this log
 
 
 def read_parquet(path, table=False):
-    """Read every column that is needed, by pyarrow alone: at once, or in batches and in memory that does not grow."""
+    """Every column that is needed, by pyarrow alone: at once, or in batches and in memory that does not grow."""
     if table:
         return pq.read_table(path, columns=COLUMNS).num_rows
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=2**16)
@@ -69,10 +70,10 @@ def write_nemo(path, rows, prompt=200, tokens=1000):
 
 
 def by(worth, path, horizon):
-    """Moments of a log of which the part beyond ``worth`` tokens is looked at by the kernel."""
+    """The summary of a log of which the part beyond ``worth`` tokens is looked at by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments_module, "WORTH_COMPILING", worth)
-        return len(stream(path, horizon=horizon).moments())
+        patch.setattr(summary, "WORTH_COMPILING", worth)
+        return len(Summary.of(open_log(path, horizon=horizon)))
 
 
 def report(title, tokens, runs):
@@ -102,8 +103,8 @@ def test_parquet(tmp_path):
         {
             "pyarrow alone, the same batches": lambda: read_parquet(path),
             "pyarrow alone, the whole table": lambda: read_parquet(path, table=True),
-            "moments": lambda: by(moments_module.WORTH_COMPILING, path, 512),
-            "moments, without numba": lambda: by(2**60, path, 512),
+            "summary": lambda: by(summary.WORTH_COMPILING, path, 512),
+            "summary, without numba": lambda: by(2**60, path, 512),
         },
     )
 
@@ -116,6 +117,6 @@ def test_nemo_rl(tmp_path):
         600_000,
         {
             "a bare typed decode": lambda: decode_nemo(path),
-            "moments": lambda: by(moments_module.WORTH_COMPILING, path, 1024),
+            "summary": lambda: by(summary.WORTH_COMPILING, path, 1024),
         },
     )

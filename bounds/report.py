@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
-from bounds._show import Cells
+from bounds._text import Cells
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.explanation import Comparison
-from bounds.certificate.guarantee import HYPOTHESES
+from bounds.certificate.guarantees import HYPOTHESES
 from bounds.figures import logs
 from bounds.figures.drawing import Draw, figure_of
 from bounds.figures.style import look, svg
@@ -140,13 +140,13 @@ def _ladder(c: Certificate) -> Section:
 
 
 def _seen(c: Certificate) -> Section:
-    points = tuple(dict.fromkeys([*(finding.text for finding in c.diagnosis), *c.warnings]))
+    if not c.findings:
+        return Section("log", "What was seen in the log", ("Nothing remarkable was seen.",))
     return Section(
         "log",
         "What was seen in the log",
-        () if points else ("Nothing remarkable was seen.",),
-        points=points,
-        tables=(("What was seen, and what it does", c.diagnosis_cells()),) if c.diagnosis else (),
+        points=c.warnings,
+        tables=(("What was seen, and what it does", c.finding_cells()),),
     )
 
 

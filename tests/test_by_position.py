@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 import bounds
-from bounds.certificate.stream import stream
 from bounds.divergence.rows import k3
 from bounds.logs import example_path
 
@@ -71,7 +70,7 @@ def test_the_parts_of_a_log_add_up_and_exact_columns_are_used():
     assert 0 < len(short) < len(whole)
     rest = whole.select(whole.lengths >= 100)
     expected = bounds.by_position(whole)
-    for parts in ([whole], halves, [short, rest], [rest, short], stream(example_path())):
+    for parts in ([whole], halves, [short, rest], [rest, short], bounds.open_log(example_path())):
         found = bounds.by_position(parts)
         for a, b in zip(found.bins, expected.bins, strict=True):
             assert (a.first, a.last, a.reached) == pytest.approx((b.first, b.last, b.reached))

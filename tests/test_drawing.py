@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 
 import bounds
-from bounds._show import near, shown
+from bounds._text import near, shown
 from bounds.figures import FIGURES, drawing, logs, style, theory
 
 ROOT = Path(__file__).parents[1]

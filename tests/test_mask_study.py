@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import bounds
-from bounds.certificate.moments import Moments
+from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.proof.exact import random_problem
 from bounds.questions.mask_file import write_masks
 from bounds.questions.mask_study import BEST, DEFAULT, mask_study, prompt_half, statistics_for
+from bounds.results import jsonable
 
 KEYS = {
     "responses", "prompts", "tokens", "horizon", "confidence", "terms", "gain_without_mask", "reference",
@@ -199,9 +200,9 @@ def test_length_bias_is_that_of_the_paper():
     assert bias.violation.value == pytest.approx(1e-3)
     found = dict(bias.at_length)
     assert [found[T] for T in (256, 1024, 4096, 8192)] == pytest.approx([0.774, 0.359, 0.0166, 2.76e-4], rel=2e-3)
-    assert bias.predicted == pytest.approx([0.999**10])
-    assert [row.acceptance.value for row in bias.measured] == pytest.approx([0.99])
-    assert (bias.measured[0].shortest, bias.measured[0].longest, bias.measured[0].responses) == (10, 10, 100)
+    assert [i.value for i in bias.by_length.column("acceptance")] == pytest.approx([0.99])
+    predicted = pytest.approx(0.999**10)
+    assert bias.by_length.facts == {"10": {"shortest": 10, "longest": 10, "responses": 100, "predicted": predicted}}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_length_bias_of_either_end(mask, counted):
     beyond = np.exp(rows.log_ratio) > 1.1 if ">" in counted else np.exp(rows.log_ratio) < 0.9
     assert bias.violation.value == pytest.approx(beyond.mean())
     assert counted in statistics_for(Mask.parse(mask))
-    kept = sum(row.acceptance.value * row.responses for row in bias.measured) / len(rows)
+    kept = sum(row["acceptance"]["value"] * row["responses"] for row in jsonable(bias.by_length)) / len(rows)
     assert kept == pytest.approx(mask_study(rows, mask=mask).terms.acceptance.value)
 
 
@@ -253,7 +254,7 @@ def test_the_choice_sees_one_half_of_the_prompts_only():
     rows = list(records([4] * 40, scale=0.7))
     log = traces(rows)
     study = mask_study(log)
-    first = prompt_half(Moments.of(log))
+    first = prompt_half(Summary.of(log))
     assert study.chosen.prompts_choosing + study.chosen.prompts_judging == 40
     assert study.chosen.prompts_choosing == np.unique(log.prompt[first]).size
     assert mask_study(traces(rows[::-1])).chosen.mask == study.chosen.mask
@@ -270,7 +271,7 @@ def test_the_choice_sees_one_half_of_the_prompts_only():
 
 def test_the_choice_is_the_best_candidate_of_its_half():
     rows = list(records([4] * 40, scale=0.7))
-    first = prompt_half(Moments.of(traces(rows)))
+    first = prompt_half(Summary.of(traces(rows)))
     half = [row for row, here in zip(rows, first, strict=True) if here]
     study, of_half = mask_study(traces(rows)), mask_study(traces(half))
     candidates = {t.mask: t.lower.value for t in (*of_half.by_threshold, *of_half.reference) if t.mask != BEST}
@@ -279,14 +280,12 @@ def test_the_choice_is_the_best_candidate_of_its_half():
     assert study.chosen.value_choosing == pytest.approx(max(candidates.values()), rel=1e-12)
 
 
-def test_moments_are_enough_if_they_keep_what_is_looked_at():
+def test_a_summary_is_enough_and_reads_again_what_it_lacks():
     rows, mask = list(records([3] * 14)), Mask.parse("seq_max_k2<=0.05,token_k3<=0.01")
-    m = Moments(statistics=statistics_for(mask), horizon=16)
-    for part in (rows[:10], rows[10:]):
-        m.update(traces(part))
-    assert mask_study(m, mask=mask).to_dict() == mask_study(traces(rows), mask=mask).to_dict()
-    with pytest.raises(ValueError, match="the moments lack seq_mean_k2: keep statistics_for"):
-        mask_study(m, mask="seq_mean_k2<=0.01")
+    summary = Summary.of([traces(rows[:10]), traces(rows[10:])], statistics=statistics_for(mask))
+    assert mask_study(summary, mask=mask).to_dict() == mask_study(traces(rows), mask=mask).to_dict()
+    other = "seq_mean_k2<=0.01"
+    assert mask_study(summary, mask=other).to_dict() == mask_study(traces(rows), mask=other).to_dict()
 
 
 # --- edges -------------------------------------------------------------------------------------------------------
@@ -300,10 +299,10 @@ def test_json_keys():
         "mask", "title", "acceptance", "acceptance_high_reward", "acceptance_low_reward", "surrogate", "penalty",
         "rejected_reward", "rejected_rest", "lower", "upper",
     }  # fmt: skip
-    assert found["terms"]["lower"].keys() == {"value", "low", "high", "confidence", "standing", "method"}
+    assert found["terms"]["lower"].keys() == {"value", "low", "high", "confidence", "standing", "method", "of"}
     assert found["length_bias"][0].keys() == {"criterion", "violation", "by_length", "at_length"}
     assert found["length_bias"][0]["by_length"][0].keys() == {
-        "shortest", "longest", "responses", "acceptance", "predicted",
+        "tokens", "shortest", "longest", "responses", "acceptance", "predicted",
     }  # fmt: skip
     assert found["denominators"].keys() == {
         "surrogate_gain", "surrogate_gain_per_accepted", "surrogate_gain_per_accepted_token",
@@ -385,7 +384,7 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="needs the exact kl column"):
         mask_study(log, mask="seq_max_kl<=0.01")
     with pytest.raises(bounds.TraceError, match="no response"):
-        mask_study(Moments(statistics=statistics_for(Mask.parse(DEFAULT))))
+        mask_study([])
     with pytest.raises(ValueError, match="confidence must be"):
         mask_study(log, confidence=1.0)
     with pytest.raises(ValueError, match="a response has 11 policy tokens, T=4"):

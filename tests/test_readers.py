@@ -21,13 +21,13 @@ import pytest
 import writers
 
 import bounds
+from bounds import open_log
 from bounds.cli.main import main
 from bounds.cli.reading import READABLE
-from bounds.logs import FORMATS, read_records
+from bounds.logs import FORMATS
 from bounds.logs.decode import look
-from bounds.logs.find import find
+from bounds.logs.formats import recognised
 from bounds.logs.recipes import RECIPES
-from bounds.logs.registry import recognised
 
 
 @cache
@@ -59,7 +59,8 @@ def same(found, expected):
     """Equal, numbers to 1e-12 relative."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
-        for key in expected.keys() - {"standing"}:  # some layouts have rows that are left out, which is assumed
+        where_it_stands = {"standing", "rests_on"}  # some layouts have rows that are left out, which is assumed
+        for key in expected.keys() - where_it_stands:
             same(found[key], expected[key])
     elif isinstance(expected, list):
         assert len(found) == len(expected)
@@ -112,7 +113,9 @@ def test_every_layout_gives_the_certificate_of_the_canonical_file(tmp_path, layo
 def test_halves_give_the_certificate_of_the_canonical_file(tmp_path, layout):
     sampled, scored = HALVES[layout](tmp_path)
     same(said(sampled, train=scored), truth())
-    with pytest.raises(bounds.TraceError, match=r"the rollout policy's log-probs only: .* train=, --train"):
+    with pytest.raises(
+        bounds.TraceError, match=r"train_logprobs is missing .*the rollout policy's log-probs only; .* train=, --train"
+    ):
         bounds.read_traces(sampled)
     with pytest.raises(
         bounds.TraceError, match=r"no log-probs of sampled tokens|rollout_logprobs is missing|policy's log-probs only"
@@ -317,14 +320,14 @@ def test_nemo_rl_long_lines_are_decoded_without_their_content(tmp_path):
     json.loads(line)
     naive = time.perf_counter() - start
     start = time.perf_counter()
-    _, record = next(read_records(path, format="nemo-rl"))
+    traces = bounds.read_traces(path, format="nemo-rl", horizon=256)
     assert time.perf_counter() - start < naive
-    assert record["mask"].sum() == len(example()[0]["rollout_logprobs"])
+    assert traces.lengths.tolist() == [len(example()[0]["rollout_logprobs"])]
     code = (
-        "import resource, sys; from bounds.logs import read_records\n"
+        "import resource, sys; from bounds import read_traces\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
-        "next(read_records(sys.argv[2])); before = peak()\n"
-        "next(read_records(sys.argv[1])); print(peak() - before)"
+        "read_traces(sys.argv[2]); before = peak()\n"
+        "read_traces(sys.argv[1]); print(peak() - before)"
     )
     out = subprocess.run([sys.executable, "-c", code, path, small], capture_output=True, text=True, check=True)
     assert float(out.stdout) < 4 * len(line) / 2**20
@@ -333,12 +336,12 @@ def test_nemo_rl_long_lines_are_decoded_without_their_content(tmp_path):
 def test_prime_rl_steps_without_stable_are_left_out_or_refused(tmp_path):
     folder = writers.prime_rl(tmp_path, example(), steps=2)
     assert len(bounds.read_traces(folder, horizon=256)) == 96
-    assert any("2 steps (0 to 1) are read together" in w for w in warnings_of(folder))
+    assert sum("2 steps" in w for w in warnings_of(folder)) == 1
     (folder / "step_1" / "STABLE").unlink()
     for given in (folder, folder / "step_*" / "rank_*.jsonl", folder / "step_*"):
         traces = bounds.read_traces(given, horizon=256)
         assert len(traces) == 48
-        assert sum("left out" in n and "step_1: no empty file STABLE" in n for n in traces.notes) == 1
+        assert sum("left out" in n and "step_1: no empty file STABLE" in n for n in traces.left_out.notes) == 1
     for given in (folder / "step_1", folder / "step_1" / "*.jsonl", folder / "step_1" / "rank_0.jsonl"):
         with pytest.raises(bounds.TraceError, match="step_1: no empty file STABLE"):
             bounds.read_traces(given)
@@ -354,14 +357,12 @@ def test_prime_rl_tokens_of_a_frozen_model_are_no_policy_tokens(tmp_path):
     row["rl_weights"] = [float(m) for m in row["loss_mask"]]
     row["rl_weights"][first] = 0.0
     row["inference_logprobs"][first] = 0.0
-    (record,) = [r for _, r in read_records(writers.lines(path, [row]))]
-    assert record["mask"].sum() == sum(row["loss_mask"]) - 1
-    assert record["mask"][first] == 0
+    traces = bounds.read_traces(writers.lines(path, [row]), horizon=256)
+    assert traces.kept.tolist() == [k for k, m in enumerate(row["loss_mask"]) if m and k != first]
     row["ref_kl_weights"] = [1.0] * len(row["loss_mask"])
-    (record,) = [r for _, r in read_records(writers.lines(path, [row]))]
-    assert record["mask"].sum() == sum(row["loss_mask"])
+    assert bounds.read_traces(writers.lines(path, [row]), horizon=256).rollout.size == sum(row["loss_mask"])
     with pytest.raises(bounds.TraceError, match="ref_kl_weights has 1 entries"):
-        next(read_records(writers.lines(path, [{**row, "ref_kl_weights": [1.0]}])))
+        bounds.read_traces(writers.lines(path, [{**row, "ref_kl_weights": [1.0]}]))
 
 
 # --- halves ------------------------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ def test_halves_are_checked_by_tokens_or_said_to_be_unchecked(tmp_path):
     mu, pi = pair(tmp_path, [{"tokens": [1, 2]}], [{"tokens": [9, 1, 2], "train_logprobs": [None, -1.1, -0.4]}])
     traces = bounds.read_traces(mu, train=pi, horizon=4)
     np.testing.assert_allclose(traces.log_ratio, [-0.1, 0.1])
-    assert not any("order alone" in n for n in traces.notes)
+    assert not any("order alone" in n for n in traces.left_out.notes)
     mu, pi = pair(tmp_path, [{"row_id": "b"}, {"row_id": "a", "reward": 0.0}], [{"row_id": "a"}, {"row_id": "b"}])
     assert bounds.read_traces(mu, train=pi, horizon=4).reward.tolist() == [0.0, 1.0]
 
@@ -433,7 +434,8 @@ def test_an_empty_response_of_a_server_is_counted_as_empty(tmp_path):
         path.write_text(json.dumps(values))
     traces = bounds.read_traces(sampled, train=scored, horizon=256)
     assert len(traces) == 95
-    assert any("1 of 96 responses have no policy token" in n for n in traces.notes)
+    assert traces.left_out.empty.count == 1
+    assert traces.left_out.empty.first.startswith(f"{sampled}: row 0")
 
 
 def test_prompt_logprobs_of_several_tokens_need_the_ids(tmp_path):
@@ -463,24 +465,29 @@ def test_folders_are_searched_through_and_what_is_no_log_is_counted(tmp_path):
     traces = bounds.read_traces(run, horizon=256)
     assert len(traces) == 96
     assert [w.split("global_step_")[1].split("/")[0] for w in traces.where[::8]] == [str(k) for k in range(12)]
-    assert any("3 of 15 files are no canonical log and are ignored (first: config.json)" in n for n in traces.notes)
-    assert any("responses of 12 steps (0 to 11) are read together" in n for n in traces.notes)
-    assert [r["step"] for _, r in read_records(run)][::8] == list(range(12))
+    assert any(
+        "3 of 15 files are no canonical log and are ignored (first: config.json)" in n for n in traces.left_out.notes
+    )
+    assert [w for w in warnings_of(run) if "steps" in w] == [
+        w for w in warnings_of(run) if "12 steps (0 to 11) are read together" in w
+    ]
+    assert traces.labels["step"][::8] == tuple(map(str, range(12)))
     writers.nemo_rl(run / "other", example()[:4])
     with pytest.raises(bounds.TraceError, match=r"logs of several formats \(canonical, nemo-rl\): say which"):
         bounds.read_traces(run)
     assert len(bounds.read_traces(run, format="nemo-rl", horizon=256)) == 4
-    assert len(find(run / "**" / "log.jsonl")[0]) == 12
+    assert len(open_log(run / "**" / "log.jsonl").files) == 12
 
 
 def test_steps_are_read_from_names_and_never_invented(tmp_path):
     def step(*parts, **more):
-        return next(read_records(writers.lines(tmp_path.joinpath(*parts), [{**example()[0], **more}])))[1]["step"]
+        path = writers.lines(tmp_path.joinpath(*parts), [{**example()[0], **more}])
+        return bounds.read_traces(path, horizon=256).labels.get("step")
 
-    assert step("global_step_3", "step12.jsonl") == 12
-    assert step("rollout_4", "rank_1.jsonl") == 4
+    assert step("global_step_3", "step12.jsonl") == ("12",)
+    assert step("rollout_4", "rank_1.jsonl") == ("4",)
     assert step("step_8", "a", "b", "c", "log.jsonl") is None  # too far away to speak of this file
-    assert step("step_9", "log.jsonl", step=2) == 2
+    assert step("step_9", "log.jsonl", step=2) == ("2",)
     assert step("step_" + "9" * 30, "log.jsonl") is None
 
 
@@ -530,15 +537,18 @@ def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
         bounds.read_traces(path)
 
 
-def test_records_stream(tmp_path):
-    """The first record is there before the last line is read."""
+def test_parts_come_before_the_rest_is_read(tmp_path, monkeypatch):
+    """What is wrong with a row is said once all rows before it are there."""
     path = writers.canonical(tmp_path, example())
     with path.open("a") as file:
         file.write("not json\n")
-    records = read_records(path)
-    assert next(records)[0].endswith("log.jsonl:1: row 0")
-    with pytest.raises(bounds.TraceError, match=r"log.jsonl:97: row 96"):
-        list(records)
+    for tokens in (2**18, 1):
+        monkeypatch.setattr("bounds.logs.batch.BATCH_TOKENS", tokens)
+        parts = iter(open_log(path, horizon=256))
+        before = sum(len(next(parts)) for _ in range(1 if tokens > 1 else 96))
+        assert before == 96
+        with pytest.raises(bounds.TraceError, match=r"log.jsonl:97: row 96"):
+            next(parts)
 
 
 # --- the command -------------------------------------------------------------------------------------------
@@ -604,7 +614,7 @@ def test_null_is_not_an_empty_list(tmp_path):
     """A cell of Parquet without a list is missing; it is no response of length 0."""
     path = tmp_path / "x.parquet"
     pd.DataFrame({"rollout_logprobs": [[-1.0], [-1.0]], "train_logprobs": [[-1.0], None]}).to_parquet(path)
-    with pytest.raises(bounds.TraceError, match=r"row 1: the rollout policy's log-probs only"):
+    with pytest.raises(bounds.TraceError, match=r"row 1: train_logprobs is missing"):
         bounds.read_traces(path)
 
 

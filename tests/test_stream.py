@@ -12,13 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import bounds
-from bounds.certificate import moments as moments_module
-from bounds.certificate import stream as stream_module
-from bounds.certificate.moments import Moments
-from bounds.certificate.stream import stream
+from bounds import open_log, read_traces
+from bounds.certificate import summary as summary_module
+from bounds.certificate.summary import Summary
 from bounds.cli.main import main
-from bounds.logs import read_traces
-from tests.test_moments import MASK, STATISTICS, numbers, records
+from bounds.logs import batch as batch_module
+from tests.test_summary import MASK, STATISTICS, numbers, records
 
 T = 16
 
@@ -48,7 +47,7 @@ def rows(request):
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "small row groups", "float32"])
 def test_parts_are_the_log(tmp_path, monkeypatch, rows, kind):
-    monkeypatch.setattr(stream_module, "PART_TOKENS", 50)
+    monkeypatch.setattr(batch_module, "BATCH_TOKENS", 50)
     path = tmp_path / "log"
     if kind == "jsonl":
         write_jsonl(path, rows)
@@ -61,7 +60,7 @@ def test_parts_are_the_log(tmp_path, monkeypatch, rows, kind):
     else:
         write_parquet(path, rows, **({"row_group_size": 7} if kind == "small row groups" else {}))
     whole = bounds.certify(read_traces(path, horizon=T), mask=MASK)
-    same(bounds.certify(stream(path, horizon=T).moments(statistics=STATISTICS), mask=MASK), whole)
+    same(bounds.certify(Summary.of(open_log(path, horizon=T), statistics=STATISTICS), mask=MASK), whole)
 
 
 def test_blocks_that_need_a_closer_look_are_read_row_by_row(tmp_path, rows):
@@ -73,7 +72,7 @@ def test_blocks_that_need_a_closer_look_are_read_row_by_row(tmp_path, rows):
     changed[5]["mask"] = [0] * len(changed[5]["rollout_logprobs"])
     write_parquet(tmp_path / "masked.parquet", changed)
     whole = bounds.certify(read_traces(tmp_path / "masked.parquet", horizon=T))
-    streamed = bounds.certify(stream(tmp_path / "masked.parquet", horizon=T).moments())
+    streamed = bounds.certify(Summary.of(open_log(tmp_path / "masked.parquet", horizon=T)))
     same(streamed, whole)
     assert any("1 of" in w and "no policy token" in w for w in streamed.warnings)
 
@@ -81,12 +80,12 @@ def test_blocks_that_need_a_closer_look_are_read_row_by_row(tmp_path, rows):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("train_logprobs", None, "row 9: the rollout policy.s log-probs only"),
+        ("train_logprobs", None, "row 9: train_logprobs is missing .*: these are the rollout policy.s log-probs only"),
         ("train_logprobs", float("nan"), r"row 9: train_logprobs\[0\] is null or NaN"),
         ("rollout_logprobs", -9999.0, r"row 9: rollout_logprobs\[0\] is -9999"),
         ("train_logprobs", 0.1, r"row 9: train_logprobs\[0\] must be a log-probability"),
         ("reward", 2.0, r"row 9: reward must be a number in \[0, 1\]"),
-        ("reward", None, "reward is missing"),
+        ("reward", None, "row 9: reward is given for some responses and not for others"),
     ],
 )
 def test_what_is_wrong_in_a_block_is_named_by_row(tmp_path, rows, field, value, message):
@@ -98,19 +97,19 @@ def test_what_is_wrong_in_a_block_is_named_by_row(tmp_path, rows, field, value, 
     path = tmp_path / "log.parquet"
     write_parquet(path, [*rows[:9], bad, *rows[10:]])
     with pytest.raises(bounds.TraceError, match=message):
-        stream(path, horizon=T).moments()
+        Summary.of(open_log(path, horizon=T))
 
 
 def test_a_block_longer_than_the_horizon_is_refused(tmp_path, rows):
     write_parquet(tmp_path / "log.parquet", rows)
     with pytest.raises(bounds.TraceError, match="policy tokens, more than horizon=3"):
-        stream(tmp_path / "log.parquet", horizon=3).moments()
+        Summary.of(open_log(tmp_path / "log.parquet", horizon=3))
 
 
 def test_without_a_horizon_the_longest_of_all_parts_is_taken(tmp_path, monkeypatch, rows):
-    monkeypatch.setattr(stream_module, "PART_TOKENS", 50)
+    monkeypatch.setattr(batch_module, "BATCH_TOKENS", 50)
     write_jsonl(tmp_path / "log.jsonl", rows)
-    m = stream(tmp_path / "log.jsonl").moments()
+    m = Summary.of(open_log(tmp_path / "log.jsonl"))
     assert m.horizon == max(len(r["rollout_logprobs"]) for r in rows)
     assert any("no horizon was given" in w for w in bounds.certify(m).warnings)
 
@@ -124,16 +123,16 @@ def test_the_same_responses_twice_are_noticed_in_blocks(tmp_path):
     for r in rows:
         r["train_logprobs"] = [x * 1.001 for x in r["rollout_logprobs"]]
     write_parquet(tmp_path / "twice.parquet", [*rows, *rows[:4]])
-    for log in (stream(tmp_path / "twice.parquet", horizon=T).moments(), read_traces(tmp_path / "twice.parquet")):
+    for log in (Summary.of(open_log(tmp_path / "twice.parquet", horizon=T)), read_traces(tmp_path / "twice.parquet")):
         assert any("4 responses standing in the log twice" in w for w in bounds.certify(log).warnings)
 
 
 def test_an_empty_log_is_refused(tmp_path, rows):
     (tmp_path / "empty.jsonl").write_text(json.dumps({**rows[0], "mask": [0] * len(rows[0]["rollout_logprobs"])}))
     with pytest.raises(bounds.TraceError, match="no response with a policy token: 1 of 1 responses"):
-        stream(tmp_path / "empty.jsonl", horizon=T).moments()
+        Summary.of(open_log(tmp_path / "empty.jsonl", horizon=T))
     with pytest.raises(bounds.TraceError, match="no response with a policy token: 1 of 1 responses"):
-        list(stream(tmp_path / "empty.jsonl", horizon=T))
+        list(open_log(tmp_path / "empty.jsonl", horizon=T))
 
 
 def test_reading_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -150,39 +149,39 @@ def test_reading_goes_on_where_it_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        stream(glob, horizon=T).moments(progress=interrupt, resume=state)
-    assert len(Moments.load(state)) == 40
+        Summary.of(open_log(glob, horizon=T), progress=interrupt, resume=state)
+    assert len(Summary.load(state)) == 40
     assert sorted(p.name for p in tmp_path.iterdir() if "state" in p.name) == ["state"]
     seen.clear()
-    resumed = stream(glob, horizon=T).moments(progress=lambda m: seen.append(len(m)), resume=state)
+    resumed = Summary.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
     assert seen == [60]
-    same(bounds.certify(resumed), bounds.certify(stream(glob, horizon=T).moments()))
-    again = stream(glob, horizon=T).moments(progress=lambda m: seen.append(len(m)), resume=state)
+    same(bounds.certify(resumed), bounds.certify(Summary.of(open_log(glob, horizon=T))))
+    again = Summary.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
     assert seen == [60]
     assert len(again) == 60
 
 
 def test_a_state_of_another_horizon_does_not_resume(tmp_path, rows):
     write_jsonl(tmp_path / "log.jsonl", rows)
-    stream(tmp_path / "log.jsonl", horizon=T).moments(resume=tmp_path / "state")
-    with pytest.raises(bounds.TraceError, match="different horizons, readings or statistics"):
-        stream(tmp_path / "log.jsonl", horizon=T + 1).moments(resume=tmp_path / "state")
+    Summary.of(open_log(tmp_path / "log.jsonl", horizon=T), resume=tmp_path / "state")
+    with pytest.raises(bounds.TraceError, match="holds a log that was read with other options"):
+        Summary.of(open_log(tmp_path / "log.jsonl", horizon=T + 1), resume=tmp_path / "state")
 
 
 def test_a_state_knows_how_and_what_it_read(tmp_path):
     rows = rows_of([4] * 6)
     log, state = tmp_path / "log.jsonl", tmp_path / "state"
     write_jsonl(log, rows)
-    stream(log, horizon=T).moments(resume=state)
-    for other in (stream(log, horizon=T, reward_range=(0.0, 2.0)), stream(log, horizon=T).through(lambda p: p)):
+    Summary.of(open_log(log, horizon=T), resume=state)
+    for other in (open_log(log, horizon=T, reward_range=(0.0, 2.0)), open_log(log, horizon=T).filter(lambda p: p)):
         with pytest.raises(bounds.TraceError, match="holds a log that was read with other options"):
-            other.moments(resume=state)
+            Summary.of(other, resume=state)
     write_jsonl(tmp_path / "other.jsonl", rows_of([4] * 3, seed=8))
     with pytest.raises(bounds.TraceError, match=r"log.jsonl is not of this log, but it was read into it"):
-        stream(tmp_path / "other.jsonl", horizon=T).moments(resume=state)
+        Summary.of(open_log(tmp_path / "other.jsonl", horizon=T), resume=state)
     write_jsonl(log, rows[:20])
     with pytest.raises(bounds.TraceError, match=r"log.jsonl has changed since it was read into it"):
-        stream(log, horizon=T).moments(resume=state)
+        Summary.of(open_log(log, horizon=T), resume=state)
 
 
 def test_files_of_a_log_keep_its_changes(tmp_path, rows):
@@ -190,15 +189,15 @@ def test_files_of_a_log_keep_its_changes(tmp_path, rows):
 
     for k in (0, 1):
         write_jsonl(tmp_path / f"{k}.jsonl", [{**r, "prompt_id": f"{k}{r['prompt_id']}"} for r in rows])
-    log = stream(tmp_path, horizon=T).through(second_half)
-    assert sum(len(f.moments()) for f in log.files()) == len(log.moments()) < 2 * len(rows)
+    log = open_log(tmp_path, horizon=T).filter(second_half)
+    assert sum(len(Summary.of(f)) for f in log.split()) == len(Summary.of(log)) < 2 * len(rows)
 
 
 def test_a_copy_under_another_name_is_refused(tmp_path, rows):
     for name in ("a.jsonl", "b.jsonl"):
         write_jsonl(tmp_path / name, rows)
     with pytest.raises(bounds.TraceError, match=r"b.jsonl: the same, byte for byte, as .*a.jsonl"):
-        stream(tmp_path, horizon=T)
+        open_log(tmp_path, horizon=T)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,7 @@ def test_prompt_ids_mean_the_same_in_blocks_and_in_rows(tmp_path, rows, name):
     pq.write_table(table, tmp_path / "blocks.parquet")
     masks = pa.array([[1] * len(r["rollout_logprobs"]) for r in rows])
     pq.write_table(table.append_column("mask", masks), tmp_path / "rows.parquet")
-    blocks, one_by_one = (stream(tmp_path / f"{n}.parquet", horizon=T).moments() for n in ("blocks", "rows"))
+    blocks, one_by_one = (Summary.of(open_log(tmp_path / f"{n}.parquet", horizon=T)) for n in ("blocks", "rows"))
     assert blocks.prompts == one_by_one.prompts
     assert np.array_equal(blocks.prompt, one_by_one.prompt)
 
@@ -241,7 +240,7 @@ def test_pyarrow_does_not_keep_what_was_read(tmp_path):
     peaks = []
     for responses in (2000, 10000):
         before, peak = pa.total_allocated_bytes(), 0
-        for part in stream(plain_log(tmp_path, responses), horizon=200):
+        for part in open_log(plain_log(tmp_path, responses), horizon=200):
             peak = max(peak, pa.total_allocated_bytes() - before)
             del part
         peaks.append(peak)
@@ -250,12 +249,12 @@ def test_pyarrow_does_not_keep_what_was_read(tmp_path):
 
 def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
     """Ten times the responses take little more; a study of 50 million tokens is in benchmarks/README.md."""
-    monkeypatch.setattr(moments_module, "WORTH_COMPILING", 2**60)  # what a compiler takes, it takes once
+    monkeypatch.setattr(summary_module, "WORTH_COMPILING", 2**60)  # what a compiler takes, it takes once
     small, large = plain_log(tmp_path, 1000), plain_log(tmp_path, 10000)
     peaks = []
     for path in (small, small, large):  # the first imports
         tracemalloc.start()
-        stream(path, horizon=200).moments()
+        Summary.of(open_log(path, horizon=200))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     whole = 10000 * 200 * 8 * 2
@@ -268,7 +267,7 @@ def test_only_the_half_on_which_no_mask_is_chosen(rows):
 
     traces = bounds.TraceSet.from_records(rows, horizon=T)
     half = second_half(traces)
-    m = Moments.of(traces)
+    m = Summary.of(traces)
     assert len(half) == int((~prompt_half(m)).sum())
     assert set(half.prompt_ids) < set(traces.prompt_ids)
     assert bounds.certify(half).responses == len(half)

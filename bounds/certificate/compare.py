@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds.certificate.estimates import kl_of_responses, seems_to_have_gap
+from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.explanation import Comparison
-from bounds.certificate.moments import Moments
+from bounds.certificate.summary import Summary
 from bounds.divergence.rows import shortfall
 from bounds.intervals import clustered_mean, prompt_means
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.results import Interval, Standing
 
 
-def compare(first: TraceSet | Moments, second: TraceSet | Moments, *, confidence: float = 0.95) -> Comparison:
+def compare(
+    first: TraceSet | Iterable[TraceSet] | Summary,
+    second: TraceSet | Iterable[TraceSet] | Summary,
+    *,
+    confidence: float = 0.95,
+) -> Comparison:
     """Estimates of two logs, and their differences with intervals.
 
     Parameters
     ----------
-    first, second : TraceSet or Moments
+    first, second : TraceSet, Log or Summary
         A prompt that both answer (by id) is one unit, so that logs of the same prompts are compared prompt by prompt.
     confidence : float
         Nominal coverage; the intervals are asymptotic.
@@ -40,7 +46,7 @@ def compare(first: TraceSet | Moments, second: TraceSet | Moments, *, confidence
     (24, 0.0)
     """
     confidence = confidence_level(confidence)
-    a, b = (m if isinstance(m, Moments) else Moments.of(m) for m in (first, second))
+    a, b = Summary.of(first), Summary.of(second)
     if a.reading.reward_range != b.reading.reward_range:
         raise TraceError(f"the logs have rewards in {a.reading.reward_range} and in {b.reading.reward_range}")
     of_a, of_b = _values(a), _values(b)
@@ -54,17 +60,17 @@ def compare(first: TraceSet | Moments, second: TraceSet | Moments, *, confidence
     )
 
 
-def _values(m: Moments) -> dict[str, FloatArray]:
+def _values(m: Summary) -> dict[str, FloatArray]:
     """What is compared, one value a response."""
     low, high = m.reading.reward_range
-    exact = {"kl_seq": kl_of_responses(m, seems_to_have_gap(m))[0], "tv_sum": m["tv"] if "tv" in m else m["deficit"]}
+    exact = {"kl_seq": kl_of_responses(m)[0], "tv_sum": m["tv_sum"] if "tv_sum" in m else m["shortfall_sum"]}
     rewards = {"surrogate_gain": m.surrogate, "reward": m["reward"]} if "reward" in m else {}
     return {
         **exact,
-        "kl_seq_k1": -m["log_product"],
-        "tv_seq": shortfall(m["log_product"]),
-        "worst_case_error": (high - low) * m["worst_error"],
-        "ppl_gap": np.abs(m["log_product"]) / m["length"],
+        "kl_seq_k1": -m["log_ratio_sum"],
+        "tv_seq": shortfall(m["log_ratio_sum"]),
+        "worst_case_error": (high - low) * m["worst_case_error"],
+        "ppl_gap": np.abs(m["log_ratio_sum"]) / m["length"],
         "max_k2_of_a_response": m["max_k2"],
         "mean_length": m["length"],
         **rewards,
@@ -74,7 +80,7 @@ def _values(m: Moments) -> dict[str, FloatArray]:
 class _Places:
     """The prompts of two logs, and which of them are the same."""
 
-    def __init__(self, a: Moments, b: Moments) -> None:
+    def __init__(self, a: Summary, b: Summary) -> None:
         self._logs = a, b
         keys = [m["prompt"][np.unique(m.prompt, return_index=True)[1]] for m in (a, b)]
         _, places = np.unique(np.concatenate(keys), return_inverse=True)

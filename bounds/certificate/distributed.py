@@ -1,4 +1,4 @@
-"""The same moments, by a Ray cluster: each worker reads files, the driver merges (extra ``ray``)."""
+"""The same summary, by a Ray cluster: each worker reads files, the driver merges (extra ``ray``)."""
 
 from __future__ import annotations
 
@@ -7,50 +7,49 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from bounds.certificate.moments import Moments, weighed_positions
-from bounds.certificate.stream import Stream
-from bounds.logs.response import TraceError
+from bounds.certificate.summary import Summary, weighed_positions
+from bounds.logs.batch import TraceError
+from bounds.logs.log import Log
 
 
-def moments(log: Stream, *, statistics: Iterable[str] = (), suprema: bool = False) -> Moments:
-    """What :meth:`Stream.moments` gives, with the files of the log spread over Ray Data.
+def summary(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
+    """What :meth:`Summary.of` gives, with the files of the log spread over Ray Data.
 
     Parameters
     ----------
-    log : Stream
+    log : Log
         Every worker must find its files under the same paths.
     statistics, suprema
-        As in :meth:`Stream.moments`.
+        As in :meth:`Summary.of`.
 
     Raises
     ------
     ImportError
         Without Ray, saying how to install it.
     TraceError
-        As :meth:`Stream.moments`.
+        As :meth:`Summary.of`.
 
     Notes
     -----
-    Ray is started on this machine unless the process is connected to a cluster, or RAY_ADDRESS names one. A response
-    that stands in two files is noticed only when one process reads both.
+    Ray is started on this machine unless the process is connected to a cluster, or RAY_ADDRESS names one.
     """
     wanted = tuple(statistics)
 
-    def read(file: Stream) -> Moments:
-        return file.moments(statistics=wanted, suprema=suprema)
+    def read(file: Log) -> Summary:
+        return Summary.of(file, statistics=wanted, suprema=suprema)
 
-    files = log.files()
-    total = Moments(statistics=wanted, suprema=suprema, horizon=log.horizon)
+    files = log.split()
+    total = Summary(statistics=wanted, suprema=suprema)
+    total.log = log
     for part in _spread(files, read):
         total.merge(part)
-    if not total.groups_are_equal:
-        sizes = total.group_sizes()
-        for sums in _spread(files, lambda file: weighed_positions(file, sizes)):
-            total.add_weighed(sums)
+    sizes = total.group_sizes()
+    if len(set(sizes.values())) > 1:
+        total.weigh_positions(_spread(files, lambda file: weighed_positions(file, sizes)))
     return total
 
 
-def _spread(files: list[Stream], work: Callable[[Stream], Any]) -> Iterator[Any]:
+def _spread(files: list[Log], work: Callable[[Log], Any]) -> Iterator[Any]:
     """The results of some work on each file, in the order of the files."""
     try:
         import ray

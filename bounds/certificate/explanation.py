@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown, many
-from bounds.results import Interval
+from bounds._text import Cells, Row, many
+from bounds.results import Interval, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explanation(Shown):
+class Explanation(Result):
     """kl_seq, which bounds the error, split in several ways; the parts of a split sum to it (chain rule).
 
     Attributes
@@ -100,7 +100,7 @@ class Explanation(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Shown):
+class Comparison(Result):
     """Estimates of two logs and their difference, second minus first.
 
     Attributes

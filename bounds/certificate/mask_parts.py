@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from bounds.results import Interval
+from bounds.results import Interval, IntervalTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,48 +46,19 @@ class MaskTerms:
     upper: Interval | None = None
     title: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {f.name: json_of(getattr(self, f.name)) for f in fields(self)}
-
-
-@dataclass(frozen=True, slots=True)
-class LengthRow:
-    """Acceptance among responses of ``shortest`` to ``longest`` tokens."""
-
-    shortest: int
-    longest: int
-    responses: int
-    acceptance: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {f.name: json_of(getattr(self, f.name)) for f in fields(self)}
-
 
 @dataclass(frozen=True, slots=True)
 class LengthBias:
     """A rule that one token can violate, by length: what is kept, and (1-p)^length if tokens were independent.
 
-    ``violation`` is p, the share of all tokens that violate the criterion; ``predicted`` the mean of (1-p)^length in
-    each row of ``measured``; ``at_length`` what (1-p)^T would keep of responses of T tokens.
+    ``violation`` is p, the share of all tokens that violate the criterion; ``predicted`` in ``by_length`` the mean of
+    (1-p)^length there; ``at_length`` what (1-p)^T would keep of responses of T tokens, by T.
     """
 
     criterion: str
     violation: Interval
-    measured: tuple[LengthRow, ...]
-    predicted: tuple[float, ...]
-    at_length: tuple[tuple[int, float], ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        rows = zip(self.measured, self.predicted, strict=True)
-        return {
-            "criterion": self.criterion,
-            "violation": self.violation.to_dict(),
-            "by_length": [{**row.to_dict(), "predicted": value} for row, value in rows],
-            "at_length": [{"length": length, "predicted": value} for length, value in self.at_length],
-        }
+    by_length: IntervalTable
+    at_length: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +73,6 @@ class Reweighing:
     share: Interval | None
     reason: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {f.name: json_of(getattr(self, f.name)) for f in fields(self)}
-
 
 @dataclass(frozen=True, slots=True)
 class Denominators:
@@ -114,10 +81,6 @@ class Denominators:
     surrogate_gain: Interval
     surrogate_gain_per_accepted: Interval | None
     surrogate_gain_per_accepted_token: Interval | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {f.name: json_of(getattr(self, f.name)) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +97,6 @@ class ChosenMask:
     value_choosing: float
     lower: Interval
     lower_without: Interval
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {f.name: json_of(getattr(self, f.name)) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +122,6 @@ class MaskReport:
     surrogate_gain: Interval | None
     surrogate_gain_per_accepted: Interval | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        gains = {
-            "surrogate_gain": self.surrogate_gain,
-            "surrogate_gain_per_accepted": self.surrogate_gain_per_accepted,
-        }
-        return {
-            "rule": self.rule,
-            "acceptance": self.acceptance.to_dict(),
-            "by_length": [asdict(b) for b in self.by_length],
-            **{name: None if gain is None else gain.to_dict() for name, gain in gains.items()},
-        }
-
     def __str__(self) -> str:
         buckets = ", ".join(f"{b.acceptance:.1%} of {b.shortest}-{b.longest}" for b in self.by_length)
         text = f"Mask {self.rule} keeps {self.acceptance.value:.1%} of the responses; by length in tokens: {buckets}. "
@@ -185,10 +131,3 @@ class MaskReport:
                 f"{self.surrogate_gain_per_accepted.value:.3g} per accepted one. "
             )
         return text + "It changes no bound: a mask changes neither policy."
-
-
-def json_of(value: Any) -> Any:
-    """Parts of a result, JSON-ready."""
-    if isinstance(value, tuple):
-        return [json_of(v) for v in value]
-    return value.to_dict() if hasattr(value, "to_dict") else value

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from bounds._checks import BoolArray
 from bounds.certificate.mask_parts import LengthBucket, MaskReport
-from bounds.certificate.moments import Moments
+from bounds.certificate.summary import Summary
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.masks.mask import Mask
 from bounds.results import Interval
 
 
-def kept(m: Moments, mask: Mask) -> BoolArray:
+def kept(m: Summary, mask: Mask) -> BoolArray:
     """Which responses [N] it keeps."""
     if not mask.dropping:
         return np.ones(len(m), dtype=np.bool_)
     return mask.holds({name: m[name] for name in mask.statistics})
 
 
-def mask_report(m: Moments, mask: Mask, keep: BoolArray, confidence: float) -> MaskReport:
+def mask_report(m: Summary, mask: Mask, keep: BoolArray, confidence: float) -> MaskReport:
     """Acceptance, also by quarters of the length, and the surrogate with both denominators."""
     acceptance = betting(prompt_means(keep.astype(np.float64), m.prompt), confidence, low=0.0, high=1.0)
     length = m["length"]
@@ -40,18 +39,7 @@ def mask_report(m: Moments, mask: Mask, keep: BoolArray, confidence: float) -> M
             gains[1] = clustered_ratio(kept_gain, keep.astype(np.float64), m.prompt, confidence)
     return MaskReport(
         str(mask),
-        replace(acceptance, standing=m.standing, method=f"{mask}; {acceptance.method}"),
+        replace(acceptance, standing=m.standing, of="responses that are kept"),
         tuple(buckets),
         *gains,
     )
-
-
-def mask_remarks(mask: Mask, acceptance: float) -> Iterable[str]:
-    """What is remarkable about a mask and the share of responses that it keeps."""
-    if mask.reweighing:
-        rules = ",".join(map(str, mask.reweighing))
-        yield f"{rules} drops no response but changes the objective; no bound speaks of the changed one"
-    if mask.dropping and acceptance == 1.0:
-        yield f"the mask {mask} keeps every response: it does nothing"
-    if acceptance == 0.0:
-        yield f"the mask {mask} keeps no response"

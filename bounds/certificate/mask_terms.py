@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
-from bounds._show import many
+from bounds._text import many
 from bounds.certificate.mask_parts import MaskTerms
-from bounds.certificate.moments import Moments
-from bounds.certificate.response_columns import prompt_weights
+from bounds.certificate.statistics import prompt_weights, times
+from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean, clustered_ratio
 from bounds.masks.mask import Mask
 from bounds.results import Interval, Standing
@@ -22,7 +22,7 @@ def no_mask(confidence: float) -> Interval:
     return Interval(1.0, 1.0, 1.0, confidence, Standing.PROVED, "no mask")
 
 
-def unit_reward(m: Moments) -> FloatArray:
+def unit_reward(m: Summary) -> FloatArray:
     """Rewards [N], mapped from their declared range to [0, 1]."""
     low, high = m.reading.reward_range
     return np.asarray((m["reward"] - low) / (high - low))
@@ -33,7 +33,7 @@ class Terms:
 
     Parameters
     ----------
-    m : Moments
+    m : Summary
         The log; without rewards, acceptance is all that can be said.
     confidence : float
         Nominal coverage of the intervals, which are asymptotic and prompt-clustered.
@@ -45,7 +45,7 @@ class Terms:
     S - Phi = log P on every response, so the lower end is E[R (M (1 + log P) - 1)]: nothing cancels or overflows.
     """
 
-    def __init__(self, m: Moments, confidence: float, rows: BoolArray | None = None) -> None:
+    def __init__(self, m: Summary, confidence: float, rows: BoolArray | None = None) -> None:
         here = slice(None) if rows is None else rows
         self._confidence = confidence
         self._prompt: IntArray = np.unique(m.prompt[here], return_inverse=True)[1]
@@ -54,7 +54,7 @@ class Terms:
         self._reward = (unit_reward(m) if self._rewarded else np.zeros(len(m)))[here]
         low, high = m.reading.reward_range
         self._spread = high - low
-        self._score, self._phi, self._log_product = (m[n][here] for n in ("score", "phi", "log_product"))
+        self._score, self._phi, self._log_product = (m[n][here] for n in ("surrogate_sum", "k3_sum", "log_ratio_sum"))
 
     def mean(self, values: FloatArray, low: float = -math.inf, high: float = math.inf) -> Interval:
         """Mean over prompts of the mean over a prompt's responses."""
@@ -114,11 +114,6 @@ class Terms:
         """E[M R] / E[R]; None where no response has that reward."""
         weighed = self._weights * reward
         return share_of(keep * weighed, weighed, self._prompt, self._confidence) if reward.any() else None
-
-
-def times(weight: FloatArray, values: FloatArray) -> FloatArray:
-    """Product; 0 where the weight is 0, even if the value has overflowed."""
-    return np.asarray(weight * np.where(weight == 0.0, 0.0, values))
 
 
 def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: float) -> Interval:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._show import shown
+from bounds._text import shown
 from bounds.figures.style import COLUMN, DASHES, PUBLISHED, SHARP, colour, ink, paper
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._show import near, shown
+from bounds._text import near, shown
 from bounds.figures.drawing import FAMILY_COLOURS, FAMILY_TITLES, draw_bands, finish_bars, legend_below, number_beside
 from bounds.figures.style import SHARP, colour, ink, muted
 

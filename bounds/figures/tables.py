@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bounds._markup import latex_table, markdown_table
-from bounds._show import shown
+from bounds._text import latex_table, markdown_table, shown
 from bounds.figures.drawing import share_text
 from bounds.figures.theory import PAPER_KL_AND_TV, PAPER_KL_ONLY, PAPER_LENGTHS, PAPER_VIOLATIONS
 from bounds.masks.statistics import unviolated

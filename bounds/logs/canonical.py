@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bounds.logs.block import Block
-from bounds.logs.decode import ahead, decode, documents, field_names, floats, look
-from bounds.logs.format import Format, Head, Records, Wanted
-from bounds.logs.response import RECORD_FIELDS, TraceError
-
-if TYPE_CHECKING:
-    from bounds.logs.traces import TraceSet
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Places, Ragged, Row, TraceError, Wanted, in_batches
+from bounds.logs.decode import ahead, decode, documents, field_names, look
 
 _HORIZON_KEY = b"trm_bounds.horizon"
 _FIELDS = (*RECORD_FIELDS, "row_id")
-_ARRAYS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2")
-_PER_TOKEN = ("rollout_logprobs", "train_logprobs", "old_logprobs", "kl", "tv", "chi2")
-_REQUIRED = {"rollout_logprobs", "train_logprobs"}
 _BATCH_BYTES = 2**21
 _PAGE_BYTES = 2**16
 
 
-def _blocks(path: Path) -> Iterator[Block | Records]:
-    if look(path).container == "parquet":
-        return ahead(_parquet_blocks(path))
-    return iter([_json_records(path)])
+def read(path: Path, wanted: Wanted) -> Iterator[Batch]:
+    """Yield the rows of a file."""
+    return ahead(_parquet(path)) if look(path).container == "parquet" else in_batches(_json(path))
 
 
-def _recognises(head: Head) -> bool:
-    """Log-probs of either policy under the canonical name, in JSON or Parquet."""
-    return head.container in ("json", "parquet") and not head.keys.isdisjoint({"rollout_logprobs", "train_logprobs"})
-
-
-def _horizon(path: Path) -> int | None:
-    """The horizon that a Parquet file written by this project carries."""
+def horizon(path: Path) -> int | None:
+    """Return the horizon that a Parquet file written by this project carries."""
     if look(path).container != "parquet":
         return None
     said = (_open_parquet(path).schema_arrow.metadata or {}).get(_HORIZON_KEY)
@@ -47,58 +33,29 @@ def _horizon(path: Path) -> int | None:
     return None if said is None else int(said)
 
 
-def _records(path: Path, wanted: Wanted) -> Records:
-    return _parquet_records(path) if look(path).container == "parquet" else _json_records(path)
-
-
-CANONICAL = Format(
-    name="canonical",
-    title="trm-bounds' own form",
-    trainer="any",
-    file="JSONL, or Parquet with list columns; what the export recipes write",
-    keys="rollout_logprobs, train_logprobs; optional mask, reward, prompt_id, kl, tv, chi2, old_logprobs, row_id",
-    recognises=_recognises,
-    records=_records,
-    horizon=_horizon,
-    blocks=_blocks,
-)
-
-
-def write_parquet(traces: TraceSet, path: Path, dtype: str) -> None:
-    """Write a TraceSet, one response a row; ``dtype`` is float32 or float64."""
+def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int) -> None:
+    """Write rows, with the horizon in the file's metadata; ``dtype`` of log-probs is float32 or float64."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def lists(values: Any) -> pa.Array:
-        return pa.ListArray.from_arrays(pa.array(traces.starts, pa.int32()), pa.array(values.astype(dtype)))
+    def lists(values: Ragged) -> pa.Array:
+        flat = values.values.astype(dtype) if values.values.dtype == np.float64 else values.values
+        return pa.ListArray.from_arrays(pa.array(values.starts, pa.int32()), pa.array(flat))
 
-    columns = {"prompt_id": pa.array([traces.prompt_ids[k] for k in traces.prompt])}
-    if traces.reward is not None:
-        columns["reward"] = pa.array(traces.reward)
-    columns |= {"rollout_logprobs": lists(traces.rollout), "train_logprobs": lists(traces.train)}
-    if traces.old is not None:
-        columns["old_logprobs"] = lists(traces.old)
-    columns |= {name: lists(values) for name, values in traces.exact.items()}
-    columns |= {name: pa.array([text or None for text in texts]) for name, texts in traces.labels.items()}
-    if traces.tokens is not None:
-        columns["tokens"] = pa.ListArray.from_arrays(pa.array(traces.starts, pa.int32()), pa.array(traces.tokens))
-    table = pa.table(columns).replace_schema_metadata({_HORIZON_KEY: str(traces.horizon)})
-    tokens = [
-        f"{f.name}.list.element"
-        for f in table.schema
-        if pa.types.is_list(f.type) and pa.types.is_floating(f.type.value_type)
-    ]
+    columns = {name: pa.array(values) for name, values in rows.rows.items()}
+    columns |= {name: lists(values) for name, values in rows.tokens.items()}
+    table = pa.table(columns).replace_schema_metadata({_HORIZON_KEY: str(horizon)})
     pq.write_table(
         table,
         path,
         compression="zstd",
         compression_level=19,
         use_dictionary=["prompt_id"],
-        use_byte_stream_split=tokens,
+        use_byte_stream_split=[f"{name}.list.element" for name in rows.tokens if name != "tokens"],
     )
 
 
-def _json_records(path: Path) -> Records:
+def _json(path: Path) -> Iterator[Row]:
     import msgspec
 
     decoder = msgspec.json.Decoder(_record_type())
@@ -106,13 +63,12 @@ def _json_records(path: Path) -> Records:
         where = f"{place}: row {row}"
         record = msgspec.structs.asdict(decode(decoder, text, where))
         if row == 0 or record["rollout_logprobs"] is None or record["train_logprobs"] is None:
-            record |= _other_keys(text, record)  # so that names which are not read can be pointed out
-        record |= {name: floats(record[name]) for name in _ARRAYS if record[name] is not None}
+            record |= _unread(text)  # so that names which are not read can be pointed out
         yield where, record
 
 
-def _other_keys(text: bytes, known: Mapping[str, Any]) -> dict[str, object]:
-    return {key: ... for key in field_names(text) if key not in known}
+def _unread(text: bytes) -> dict[str, object]:
+    return {key: ... for key in field_names(text) if key not in _FIELDS}
 
 
 def _record_type() -> Any:
@@ -130,7 +86,7 @@ def _record_type() -> Any:
         ("tokens", list[int | str] | None, None),
         ("row_id", str | int | None, None),
     ]
-    fields += [(n, numbers, None) for n in RECORD_FIELDS if n not in {f[0] for f in fields}]
+    fields += [(n, numbers, None) for n in NUMBERS if n != "mask"]
     return msgspec.defstruct("CanonicalRecord", fields)
 
 
@@ -145,62 +101,27 @@ def _open_parquet(path: Path) -> Any:
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
 
 
-def _parquet_records(path: Path) -> Records:
-    for part in _parquet_blocks(path):
-        yield from part.records() if isinstance(part, Block) else part
-
-
-def _parquet_blocks(path: Path) -> Iterator[Block | Records]:
-    """Batches of a file: as a block where every row has all of its lists, of equal lengths, else row by row."""
+def _parquet(path: Path) -> Iterator[Batch]:
     import pyarrow as pa
 
     file = _open_parquet(path)
     present = file.schema_arrow.names
-    names = [n for n in present if n in _FIELDS]
     if len(set(present)) < len(present):
         raise TraceError(f"{path}: a column stands in it twice ({', '.join(present)})")
-    others = dict.fromkeys((n for n in present if n not in _FIELDS), ...)
-    plain = not any(n.endswith("mask") or n == "rewards" for n in present)
+    names = [name for name in present if name in _FIELDS]
+    others = dict.fromkeys((name for name in present if name not in _FIELDS), 0)
     row = 0
     try:
-        for batch in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
-            yield (_block(path, row, batch) if plain else None) or _rows(path, row, batch, others)
-            row += batch.num_rows
+        for cells in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
+            places = Places(str(path), range(row, row + cells.num_rows))
+            columns = {name: cells.column(name) for name in names}
+            if cells.num_rows and all(_plain(name, column.type) for name, column in columns.items()):
+                yield _side_by_side(places, columns, others)
+            else:
+                yield from in_batches(_one_by_one(places, columns, others))
+            row += cells.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: damaged after row {row}: {error}") from None
-
-
-def _rows(path: Path, row: int, batch: Any, others: Mapping[str, Any]) -> Records:
-    names = batch.schema.names
-    columns = [_cells(batch.column(n)) for n in names]
-    for i, cells in enumerate(zip(*columns, strict=True) if names else [()] * batch.num_rows):
-        yield f"{path}: row {row + i}", {**dict(zip(names, cells, strict=True)), **others}
-
-
-def _block(path: Path, row: int, batch: Any) -> Block | None:
-    import pyarrow as pa
-
-    names = batch.schema.names
-    lists = {n: batch.column(n) for n in names if n in _PER_TOKEN}
-    if any(n in names for n in ("tokens", "row_id")) or not lists.keys() >= _REQUIRED or not batch.num_rows:
-        return None
-    if any(not isinstance(c, pa.ListArray | pa.LargeListArray) or c.null_count for c in lists.values()):
-        return None
-    if any(pa.types.is_nested(batch.column(n).type) for n in names if n not in lists):
-        return None
-    starts = [c.offsets.to_numpy() for c in lists.values()]
-    counts = [np.diff(s) for s in starts]
-    if any(not np.array_equal(counts[0], other) for other in counts[1:]):
-        return None
-    flat, ends = {}, {}
-    for (name, column), start in zip(lists.items(), starts, strict=True):
-        values = column.values[int(start[0]) : int(start[-1])].to_numpy(zero_copy_only=False)
-        if values.dtype.kind not in "fiu":
-            return None
-        flat[name] = values.astype(np.float64)
-        ends[name] = (float(values.min()), float(values.max())) if values.size else (np.nan, np.nan)
-    rest = {n: batch.column(n).to_pylist() for n in names if n not in lists}
-    return Block(str(path), row, np.concatenate([[0], np.cumsum(counts[0], dtype=np.int64)]), flat, ends, rest)
 
 
 def _batch_rows(metadata: Any) -> int:
@@ -210,17 +131,46 @@ def _batch_rows(metadata: Any) -> int:
     return int(np.clip(_BATCH_BYTES // max(size, 1), 1, 2**16))
 
 
-def _cells(column: Any) -> list[Any]:
-    """One value a row, or the numbers of a list (null becomes NaN), cut out of the column's one array."""
+def _plain(name: str, kind: Any) -> bool:
+    """Whether a column has the type that it should have, so that all of it is converted at once."""
+    from pyarrow import types
+
+    def is_number(kind: Any) -> bool:
+        return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
+
+    if name == "reward":
+        return is_number(kind)
+    if name not in NUMBERS and name != "tokens":
+        return True
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return False
+    return is_number(kind.value_type) or (name == "tokens" and types.is_string(kind.value_type))
+
+
+def _side_by_side(places: Places, columns: Mapping[str, Any], others: Mapping[str, int]) -> Batch:
+    tokens, rows = {}, {}
+    for name, column in columns.items():
+        if name in NUMBERS or name == "tokens":
+            lists = _ragged(column)
+            tokens[name] = replace(lists, values=lists.values.astype(np.float64)) if name in NUMBERS else lists
+        else:
+            rows[name] = column.to_pylist()
+    return Batch(places, tokens, rows, others)
+
+
+def _ragged(column: Any) -> Ragged:
+    """A column of lists, without what may stand in a null list."""
     import pyarrow as pa
 
-    if isinstance(column, pa.FixedSizeListArray):
-        column = column.cast(pa.list_(column.type.value_type))
-    if not isinstance(column, pa.ListArray | pa.LargeListArray):
-        return list(column.to_pylist())
-    offsets = column.offsets.to_numpy()
-    values = column.values.to_numpy(zero_copy_only=False)
-    rows: list[Any] = [values[a:b] for a, b in pairwise(offsets)]
-    for i in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
-        rows[i] = None
-    return rows
+    lists = column.cast(pa.list_(column.type.value_type))
+    sizes = lists.value_lengths().fill_null(0).to_numpy()
+    values = lists.flatten().to_numpy(zero_copy_only=False)
+    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    return Ragged(values, starts, lists.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _one_by_one(places: Places, columns: Mapping[str, Any], others: Mapping[str, int]) -> Iterator[Row]:
+    cells = {name: column.to_pylist() for name, column in columns.items()}
+    unread = dict.fromkeys(others, ...)
+    for i, place in enumerate(places):
+        yield place, {name: values[i] for name, values in cells.items()} | unread

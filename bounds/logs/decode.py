@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import io
 import json
 import re
-import struct
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -18,8 +19,7 @@ import msgspec
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds.logs.format import Head
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError, numbers
 
 #: Longest record in bytes: a file of one endless line must not fill the memory.
 MAX_RECORD = 2**29
@@ -32,8 +32,23 @@ _PICKLE_NAMES = 2**24  # bytes of a torch file's pickle that are searched for na
 T = TypeVar("T")
 
 
-def open_log(path: Path) -> BinaryIO:
-    """A file to read from, decompressed on the way if it is gzip or zstd."""
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a file, by which a format recognises it; never its name."""
+
+    container: str  # "json", "parquet", "torch", "pickle", or "" where it is none of them
+    keys: frozenset[str] = frozenset()  # of the first record (of a torch file: all names in it)
+    magic: bytes = b""  # the first bytes, decompressed
+    compression: str = ""  # "gzip" or "zstd"
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether any field is named like log-probs, by anybody."""
+        return any(word in key for key in self.keys for word in ("logprob", "log_prob", "logps"))
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to read from, decompressed on the way if it is gzip or zstd."""
     with path.open("rb") as file:
         compression = _compression(file.read(4))
     if not compression:
@@ -54,7 +69,7 @@ def look(path: Path) -> Head:
     with path.open("rb") as raw:
         compression = _compression(raw.read(4))
     try:
-        with open_log(path) as file:
+        with opened(path) as file:
             magic = file.read(64)
     except (OSError, ValueError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from None
@@ -91,7 +106,7 @@ def documents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T]]:
-    """Each JSON value of a file, decoded to the fields that are needed.
+    """Where each JSON value of a file stands, and the value, decoded to the fields that are needed.
 
     Raises
     ------
@@ -99,7 +114,8 @@ def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T
         Naming file, line and row.
     """
     for row, (place, text) in enumerate(documents(path)):
-        yield place, decode(decoder, text, f"{place}: row {row}")
+        where = f"{place}: row {row}"
+        yield where, decode(decoder, text, where)
 
 
 def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
@@ -137,24 +153,52 @@ def field_names(text: bytes) -> tuple[str, ...]:
         return ()
 
 
-def numbers(values: Any, name: str, where: str) -> FloatArray:
-    """A flat float64 array of what was decoded, taken out of the length-1 list that may wrap it; null is NaN."""
+def unwrapped(values: Any) -> Any:
+    """A list, out of the list of length 1 that may wrap it."""
+    return values[0] if values is not None and len(values) == 1 and isinstance(values[0], list) else values
+
+
+def required(values: Any, name: str, where: str) -> FloatArray:
+    """Return numbers that a record must have.
+
+    Raises
+    ------
+    TraceError
+        If they are not there, or are no flat list of numbers.
+    """
     if values is None:
         raise TraceError(f"{where}: {name} is missing")
-    if len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
-    try:
-        return floats(values)
-    except (TypeError, ValueError, OverflowError):
-        raise TraceError(f"{where}: {name} must be a list of numbers, or a list with one such list") from None
+    return numbers(values, name, where)
 
 
-def floats(values: list[Any]) -> FloatArray:
-    """A list of numbers as float64; null is NaN. Packing is four times as fast as NumPy, and knows no null."""
-    try:
-        return np.frombuffer(bytearray(struct.pack(f"{len(values)}d", *values)), dtype=np.float64)
-    except struct.error:
-        return np.array(values, dtype=np.float64)
+# --- what the trainers share that log prompt and response as one sequence -------------------------------------
+
+
+def prompt_key(tokens: list[int] | None, mask: FloatArray, where: str) -> str | None:
+    """A name for the prompt: a hash of the token ids before the first policy token; None where there are none.
+
+    Raises
+    ------
+    TraceError
+        If there is not one token id for each entry of ``mask``.
+    """
+    if tokens is None:
+        return None
+    if len(tokens) != mask.size:
+        raise TraceError(f"{where}: token_ids has {len(tokens)} entries, the mask has {mask.size}")
+    prompt = tokens[: int(np.argmax(mask != 0.0))] if mask.any() else []
+    return hashed(numbers(prompt, "token_ids", where))
+
+
+def hashed(tokens: FloatArray) -> str | None:
+    """A name for a prompt, from its token ids; None where there are none."""
+    return "tokens:" + hashlib.blake2b(tokens.tobytes(), digest_size=12).hexdigest() if tokens.size else None
+
+
+def without_first(logprobs: FloatArray) -> FloatArray:
+    """No policy predicts the first token of a sequence: what stands there is a filler, that is, missing."""
+    logprobs[:1] = np.nan
+    return logprobs
 
 
 def _compression(head: bytes) -> str:
@@ -165,7 +209,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Lines of a file, counted from 1, without a byte order mark."""
     number = 0
     try:
-        with open_log(path) as file:
+        with opened(path) as file:
             while text := file.readline(MAX_RECORD + 1):
                 number += 1
                 _refuse_longer(len(text), f"{path}:{number}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
-from bounds.logs.decode import numbers, typed
-from bounds.logs.format import Format, Head, Records, Wanted
-from bounds.logs.response import TraceError
-from bounds.logs.whole_sequence import prompt_key, without_first
+from bounds.logs.batch import Row, TraceError, Wanted, by_rows, numbers
+from bounds.logs.decode import prompt_key, required, typed, without_first
 
 _Floats = list[float | None] | None
 
@@ -30,28 +29,26 @@ class _RowWithPrompt(_Row):
     token_ids: list[int] | None = None
 
 
-def _recognises(head: Head) -> bool:
-    return head.container == "json" and {"inference_logprobs", "trainer_logprobs"} <= head.keys
-
-
-def _unfinished(path: Path) -> str:
+def unfinished(path: Path) -> str:
+    """Say why a file must not be read yet; "" where it may be."""
     mark = path.parent / "STABLE"
     if mark.is_file() and mark.stat().st_size == 0:
         return ""
     return f"{path.parent}: no empty file STABLE: prime-rl has not finished this step (or it was copied without)"
 
 
-def _records(path: Path, wanted: Wanted) -> Records:
+@by_rows
+def read(path: Path, wanted: Wanted) -> Iterator[Row]:
+    """Yield where each response stands, and the response."""
     decoder = msgspec.json.Decoder(_RowWithPrompt if wanted.prompts else _Row)
-    for row, (place, line) in enumerate(typed(path, decoder)):
-        where = f"{place}: row {row}"
-        mask = numbers(line.loss_mask, "loss_mask", where)
+    for where, line in typed(path, decoder):
+        mask = required(line.loss_mask, "loss_mask", where)
         yield (
             where,
             {
                 "prompt_id": prompt_key(line.token_ids if isinstance(line, _RowWithPrompt) else None, mask, where),
-                "rollout_logprobs": without_first(numbers(line.inference_logprobs, "inference_logprobs", where)),
-                "train_logprobs": without_first(numbers(line.trainer_logprobs, "trainer_logprobs", where)),
+                "rollout_logprobs": without_first(required(line.inference_logprobs, "inference_logprobs", where)),
+                "train_logprobs": without_first(required(line.trainer_logprobs, "trainer_logprobs", where)),
                 "mask": np.where(_sampled(line, mask, where), mask, 0.0),
                 "step": line.step,
                 "environment": line.env_name,
@@ -73,15 +70,3 @@ def _sampled(line: _Row, mask: FloatArray, where: str) -> BoolArray:
             raise TraceError(f"{where}: {name} has {weights.size} entries, loss_mask has {mask.size}")
     drawn = mask != 0.0 if rl is None else rl != 0.0
     return np.asarray(drawn if reference is None else drawn | (reference != 0.0))
-
-
-PRIME_RL = Format(
-    name="prime-rl",
-    title="prime-rl token exports",
-    trainer="prime-rl",
-    file="token_exports/step_{S}/rank_{R}.jsonl with --enable-token-export, once STABLE lies beside it",
-    keys="inference_logprobs, trainer_logprobs, loss_mask (no reward)",
-    recognises=_recognises,
-    records=_records,
-    unfinished=_unfinished,
-)

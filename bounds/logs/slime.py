@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bounds._checks import FloatArray
-from bounds.logs.format import Format, Head, Records, Wanted
-from bounds.logs.response import TraceError
-from bounds.logs.whole_sequence import hashed
+from bounds.logs.batch import Row, TraceError, Wanted, by_rows
+from bounds.logs.decode import hashed, required
 
 
-def _recognises(head: Head) -> bool:
-    return head.container == "torch" and {"samples", "rollout_log_probs", "log_probs"} <= head.keys
-
-
-def _records(path: Path, wanted: Wanted) -> Records:
+@by_rows
+def read(path: Path, wanted: Wanted) -> Iterator[Row]:
+    """Yield where each response stands, and the response."""
     dump = _load(path)
     samples = dump.get("samples") if isinstance(dump, Mapping) else None
     if not isinstance(samples, Sequence) or isinstance(samples, str):
@@ -61,16 +56,14 @@ def _floats(sample: Mapping[str, Any], name: str, where: str) -> FloatArray:
     import torch
 
     value = sample.get(name)
-    if value is None:
-        raise TraceError(f"{where}: {name} is missing (the sample has: {', '.join(map(str, sample))})")
-    try:
-        if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
+        try:
             if value.is_sparse or value.numel() * value.element_size() > value.untyped_storage().nbytes():
                 raise ValueError("a tensor without its own storage")
-            return np.asarray(value.detach().to(torch.float64).numpy())
-        return np.array(value, dtype=np.float64)
-    except Exception as error:  # whatever a strange tensor raises
-        raise TraceError(f"{where}: {name} must be a tensor or list of numbers ({error!s:.100})") from None
+            value = value.detach().to(torch.float64).numpy()
+        except Exception as error:  # whatever a strange tensor raises
+            raise TraceError(f"{where}: {name} must be a plain tensor ({error!s:.100})") from None
+    return required(value, name, where)
 
 
 def _reward(dump: Mapping[str, Any], sample: Mapping[str, Any]) -> Any:
@@ -79,14 +72,3 @@ def _reward(dump: Mapping[str, Any], sample: Mapping[str, Any]) -> Any:
     if isinstance(raw, Sequence) and isinstance(place, int) and 0 <= place < len(raw):
         return raw[place]
     return sample.get("rewards")
-
-
-SLIME = Format(
-    name="slime",
-    title="slime training data",
-    trainer="slime",
-    file="train_data/{rollout_id}.pt with --dump-details DIR (needs trm-bounds[torch])",
-    keys="samples[i]: rollout_log_probs, log_probs, loss_masks; raw_reward, else rewards",
-    recognises=_recognises,
-    records=_records,
-)

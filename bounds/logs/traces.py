@@ -1,7 +1,9 @@
-"""A set of logged responses: grouped by prompt, checked as a whole, with all tokens one after another."""
+"""Logged responses: grouped by prompt, with all policy tokens one after another, and what was left out of a log."""
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,14 +13,65 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
-from bounds._show import many
-from bounds.logs.block import Block
-from bounds.logs.gather import join_columns, labels_of, left_out, own_prompt, remarks, rewards_of, tally_used, texts_of
-from bounds.logs.response import LABELS, NAMELESS, RECORD_FIELDS, Reading, Response, TraceError
-from bounds.logs.tally import Tally
+from bounds._text import many
+from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches
+from bounds.logs.canonical import write_parquet
+from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading, plain_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How often something was seen in a log, and where first."""
+
+    count: int = 0
+    first: str = ""
+
+    def __add__(self, other: Seen) -> Seen:
+        places = [seen.first for seen in (self, other) if seen.count]
+        return Seen(self.count + other.count, min(places, key=_natural, default=""))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What was left out of a log, or not said in it; that of its parts adds up.
+
+    Attributes
+    ----------
+    empty : Seen
+        Responses without a policy token; ``padding`` of them are nothing but masked zeros, which fill a batch.
+    dropped : Seen
+        Responses with missing values, left out as asked.
+    lifted : int
+        Exact divergences slightly below 0 (rounding in the trainer), counted as 0.
+    ungrouped : Seen
+        Responses that name no prompt: each is one of its own.
+    masked : int
+        Responses with a mask.
+    notes : tuple of str
+        What was noticed when the files were found, joined and compared.
+    """
+
+    empty: Seen = Seen()
+    padding: int = 0
+    dropped: Seen = Seen()
+    lifted: int = 0
+    ungrouped: Seen = Seen()
+    masked: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        return LeftOut(
+            self.empty + other.empty,
+            self.padding + other.padding,
+            self.dropped + other.dropped,
+            self.lifted + other.lifted,
+            self.ungrouped + other.ungrouped,
+            self.masked + other.masked,
+            tuple(dict.fromkeys((*self.notes, *other.notes))),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +97,7 @@ class TraceSet:
     kept: IntArray | None = None  # position of each policy token in its record, unless all tokens of all records are
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # step, ... of each response, where logged
     tokens: npt.NDArray[Any] | None = None  # ids or texts [tokens]
-    tally: Tally = field(default_factory=Tally)  # what was left out, and what was not said
+    left_out: LeftOut = LeftOut()
     horizon_guessed: bool = False
 
     def __len__(self) -> int:
@@ -55,11 +108,6 @@ class TraceSet:
             f"TraceSet({many(len(self), 'response')}, {many(len(self.prompt_ids), 'prompt')}, "
             f"{many(self.rollout.size, 'token')}, horizon {self.horizon})"
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """What was left out of the log or not said in it, in plain words."""
-        return remarks(self.tally)
 
     @property
     def lengths(self) -> IntArray:
@@ -125,9 +173,10 @@ class TraceSet:
         ...       "train_logprobs": [-1.1, -0.4]}], horizon=16)
         TraceSet(1 response, 1 prompt, 2 tokens, horizon 16)
         """
-        reading = Reading(reward_range, logprob_dtype, on_missing)
-        responses = (Response.from_record(r, f"row {i}", reading) for i, r in enumerate(records))
-        return cls.from_responses(responses, horizon=horizon, reading=reading)
+        cap = None if horizon is None else integer("horizon", horizon, 1, MAX_HORIZON)
+        checker = Checker(Reading(reward_range, logprob_dtype, on_missing), cap)
+        batches = in_batches((f"row {i}", record) for i, record in enumerate(records))
+        return cls.joined(cls.of_checked(checker.check(batch)) for batch in batches)
 
     @classmethod
     def from_arrays(
@@ -215,78 +264,93 @@ class TraceSet:
         return cls.from_records(records, **options)
 
     @classmethod
-    def from_responses(cls, responses: Iterable[Response], *, horizon: int | None, reading: Reading) -> Self:
-        """Put checked responses together: group by prompt, leave out and count what is empty or dropped."""
-        seen = list(responses)
-        used = [r for r in seen if r.usable]
-        tally = left_out(seen)
-        if not used:
-            raise TraceError("no response with a policy token: " + ("; ".join(remarks(tally)) or "the log is empty"))
-        longest = max(used, key=lambda r: r.position.size)
-        cap = integer("horizon", longest.position.size if horizon is None else horizon, 1, MAX_HORIZON)
-        if longest.position.size > cap:
-            raise TraceError(f"{longest.where}: {longest.position.size} policy tokens, more than horizon={cap}")
-        keys = [r.prompt or own_prompt(r) for r in used]
+    def of_checked(cls, seen: Checked) -> Self:
+        """Take the responses that can be used, group them by prompt, and count what is left out."""
+        shape = seen.shape
+        keys = [key or _own_prompt(seen, row) for row, key in enumerate(seen.prompts)]
         numbers = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-        sizes = np.array([r.position.size for r in used])
-        columns = join_columns(used)
-        tally_used(tally, used)
-        return cls(
-            rollout=columns.pop("rollout_logprobs"),
-            train=columns.pop("train_logprobs"),
-            old=columns.pop("old_logprobs", None),
-            exact=columns,
-            starts=np.concatenate([[0], np.cumsum(sizes)]),
-            kept=np.concatenate([r.position for r in used]),
-            prompt=np.array([numbers[key] for key in keys]),
+        has = {} if shape is None else shape.has
+        part = cls(
+            rollout=seen.column("rollout_logprobs"),
+            train=seen.column("train_logprobs"),
+            old=seen.column("old_logprobs") if has.get("old_logprobs") else None,
+            exact={name: seen.column(name) for name in EXACT_RANGE if has.get(name)},
+            starts=seen.starts,
+            kept=seen.kept,
+            prompt=np.array([numbers[key] for key in keys], dtype=np.int64),
             prompt_ids=tuple(numbers),
-            horizon=cap,
-            reward=rewards_of(used),
-            reading=reading,
-            where=tuple(r.where for r in used),
-            labels={name: tuple(r.labels.get(name, "") for r in used) for name in labels_of(used)},
-            tokens=None if any(r.tokens is None for r in used) else np.concatenate([r.tokens for r in used]),
-            tally=tally,
+            horizon=int(seen.lengths[seen.used].max(initial=0)) if seen.horizon is None else seen.horizon,
+            horizon_guessed=seen.horizon is None,
+            reward=seen.reward if has.get("reward") else None,
+            reading=seen.reading,
+            where=seen.batch.places,
+            labels={
+                name: tuple("" if value is None else plain_text(value) for value in seen.batch.row_field(name))
+                for name in LABELS
+                if (seen.given(name) & seen.used).any()
+            },
+            tokens=seen.column("tokens") if (seen.given("tokens") | ~seen.used).all() else None,
+        )
+        part = part if seen.used.all() else part.select(seen.used)
+        lifted = sum(int((values < 0.0).sum()) for values in part.exact.values())
+        exact = {name: np.clip(values, 0.0, EXACT_RANGE[name]) for name, values in part.exact.items()}
+        return replace(part, exact=exact, left_out=_left_out(seen, lifted))
+
+    @classmethod
+    def nothing(cls, reading: Reading, horizon: int | None, left_out: LeftOut) -> Self:
+        """Make a part of a log without a response, which says what was left out."""
+        none, rows = np.zeros(0), np.zeros(0, dtype=np.int64)
+        return cls(
+            rollout=none,
+            train=none,
+            starts=np.zeros(1, dtype=np.int64),
+            prompt=rows,
+            prompt_ids=(),
+            horizon=horizon or 0,
             horizon_guessed=horizon is None,
+            reading=reading,
+            left_out=left_out,
         )
 
     @classmethod
-    def from_block(cls, block: Block, *, horizon: int | None, reading: Reading) -> Self | None:
-        """All records of a block at once; None if any of them must be looked at by itself."""
-        reward = block.column("reward")
-        named = {name: c for name in ("prompt_id", *LABELS) if (c := block.column(name)) is not None}
-        lacking = [name for name, column in named.items() if None in column]
-        if not block.unremarkable(reading) or lacking or block.column("prompt_tokens") is not None:
-            return None
-        rewards = None if reward is None or None in reward else np.array(reward, dtype=np.float64)
-        low, high = reading.reward_range
-        if reward is not None and (rewards is None or not ((rewards >= low) & (rewards <= high)).all()):
-            return None
-        lengths = np.diff(block.starts)
-        cap = int(lengths.max()) if horizon is None else horizon
-        labels = {name: texts_of(column) for name, column in named.items()}
-        keys = labels.pop("prompt_id", ())
-        if lengths.max() > cap or not keys or not NAMELESS.isdisjoint(keys):
-            return None
-        numbers = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-        tally = Tally({"responses": len(block)})
-        tally.name("weight_version", labels.get("weight_version", ()))
-        tokens = dict(block.tokens)
-        return cls(
-            rollout=tokens.pop("rollout_logprobs"),
-            train=tokens.pop("train_logprobs"),
-            old=tokens.pop("old_logprobs", None),
-            exact=tokens,
-            starts=block.starts,
-            prompt=np.array([numbers[key] for key in keys]),
-            prompt_ids=tuple(numbers),
-            horizon=cap,
-            reward=rewards,
-            reading=reading,
-            where=block.places,
-            labels=labels,
-            tally=tally,
-            horizon_guessed=horizon is None,
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """Put the parts of one log together.
+
+        Raises
+        ------
+        TraceError
+            If no part has a response.
+        """
+        every = list(parts)
+        left_out = sum((part.left_out for part in every), LeftOut())
+        full = [part for part in every if len(part)]
+        if not full:
+            raise no_response(left_out)
+        if len(full) == 1:
+            return replace(full[0], left_out=left_out)
+        first = full[0]
+        names = {name: k for k, name in enumerate(dict.fromkeys(name for part in full for name in part.prompt_ids))}
+        lengths = np.concatenate([part.lengths for part in full])
+        return replace(
+            first,
+            rollout=np.concatenate([part.rollout for part in full]),
+            train=np.concatenate([part.train for part in full]),
+            old=_concatenated([part.old for part in full]),
+            exact={name: np.concatenate([part.exact[name] for part in full]) for name in first.exact},
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            kept=None if all(part.kept is None for part in full) else np.concatenate([part.position for part in full]),
+            prompt=np.concatenate([np.array([names[n] for n in part.prompt_ids])[part.prompt] for part in full]),
+            prompt_ids=tuple(names),
+            horizon=max(part.horizon for part in full),
+            reward=_concatenated([part.reward for part in full]),
+            where=tuple(place for part in full for place in part.where),
+            labels={
+                name: tuple(text for part in full for text in part.labels.get(name, [""] * len(part)))
+                for name in LABELS
+                if any(name in part.labels for part in full)
+            },
+            tokens=_concatenated([part.tokens for part in full]),
+            left_out=left_out,
         )
 
     def select(self, keep: BoolArray) -> Self:
@@ -327,9 +391,66 @@ class TraceSet:
 
         ``dtype="float32"`` halves the file; a log-prob then moves by up to 6e-8 relative.
         """
-        from bounds.logs.canonical import write_parquet
+        columns = {"rollout_logprobs": self.rollout, "train_logprobs": self.train, "old_logprobs": self.old}
+        given = np.ones(len(self), dtype=np.bool_)
+        lists = {
+            name: Ragged(values, self.starts, given)
+            for name, values in {**columns, **self.exact, "tokens": self.tokens}.items()
+            if values is not None
+        }
+        rows: dict[str, Sequence[Any]] = {"prompt_id": [self.prompt_ids[k] for k in self.prompt]}
+        if self.reward is not None:
+            rows["reward"] = self.reward.tolist()
+        rows |= {name: [text or None for text in texts] for name, texts in self.labels.items()}
+        write_parquet(Batch(self.where, lists, rows), Path(path), dtype=dtype, horizon=self.horizon)
 
-        write_parquet(self, Path(path), dtype)
+
+def no_response(left_out: LeftOut) -> TraceError:
+    """Return the error for a log of which nothing is left."""
+    seen = left_out.empty.count + left_out.dropped.count
+    why = [
+        f"{found.count} of {seen} responses {what} (first: {found.first})"
+        for found, what in (
+            (left_out.empty, "have no policy token"),
+            (left_out.dropped, "have missing values and were dropped, as asked"),
+        )
+        if found.count
+    ]
+    return TraceError("no response with a policy token: " + ("; ".join(why) or "the log is empty"))
+
+
+def _left_out(seen: Checked, lifted: int) -> LeftOut:
+    """Count the rows of a batch that are left out, and what the others do not say."""
+    places, rollout = seen.batch.places, seen.batch.tokens["rollout_logprobs"]
+    empty = np.flatnonzero(seen.lengths == 0).tolist()
+    unnamed = [row for row in np.flatnonzero(seen.used).tolist() if seen.prompts[row] is None]
+    zeros = [rollout.lengths[row] > 0 and not np.any(rollout[row]) for row in empty]
+    return LeftOut(
+        empty=Seen(len(empty), places[empty[0]] if empty else ""),
+        padding=sum(zeros),
+        dropped=Seen(int(seen.dropped.sum()), seen.first_dropped if seen.dropped.any() else ""),
+        lifted=lifted,
+        ungrouped=Seen(len(unnamed), places[unnamed[0]] if unnamed else ""),
+        masked=int((seen.given("mask") & seen.used).sum()),
+    )
+
+
+def _own_prompt(seen: Checked, row: int) -> str:
+    """A name for the prompt of a response that says none; another row of the same place has other log-probs."""
+    place = seen.batch.places[row].replace("\\", "/").rsplit("/", 1)[-1]  # however the folder is written
+    drawn = seen.column("rollout_logprobs")[seen.starts[row] : seen.starts[row + 1]]
+    return f"{place} {zlib.crc32(drawn.tobytes()):08x}"
+
+
+def _concatenated(columns: Sequence[npt.NDArray[Any] | None]) -> Any:
+    """Arrays one after another; None where one is not there."""
+    given = [column for column in columns if column is not None]
+    return np.concatenate(given) if len(given) == len(columns) else None
+
+
+def _natural(place: str) -> list[tuple[int, str]]:
+    """Row 9 stands before row 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", place)]
 
 
 def _grid(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 SYMBOLIC, EXACT, INTERVAL = "symbolic", "exact", "interval"
@@ -32,7 +32,3 @@ class CheckResult(Statement):
     """A statement, and whether its check passed."""
 
     passed: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-ready."""
-        return {**asdict(self), "rules": list(self.rules)}

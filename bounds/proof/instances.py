@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bounds._rounding import exact, round_up, sqrt_enclosure
 from bounds.proof.exact import Problem, random_problem, tv
 from bounds.proof.worst_case import homogeneous, two_stage
 from bounds.rules.bound import BoundTable
-from bounds.rules.implied import FILLS, NEED_SUPPORT
+from bounds.rules.implied import IMPLICATIONS, NEED_SUPPORT
 from bounds.rules.sums import capped_sum
 from bounds.rules.unified import RULES, rule, unified
 
@@ -49,24 +50,28 @@ def expected_u(factor: Fraction = Fraction(1)) -> bool:
     return True
 
 
-def fills(factor: Fraction = Fraction(1)) -> bool:
-    """Each gap filling, scalar or per position, is at least the true value, also with support gaps."""
+def implications(factor: Fraction = Fraction(1)) -> bool:
+    """What a field implies of another, number or array, is at least the true value, also with support gaps."""
     rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
     for problem in problems(40) + problems(40, zeros_roll=0.3):
         truth = {**problem.profile().known(), "gap_sum": sum(problem.per_position("mean_gap"))}
-        for fill, family in itertools.product(FILLS, ("published", "sharp")):
-            known = [n for n in fill.needs if n not in ("T", "log_ratio_max")]  # the cap has its own check
-            lost = problem.has_support_gap and NEED_SUPPORT.intersection(fill.needs)
-            if "log_ratio_max" not in fill.needs and fill.family in (None, family) and not lost:
-                filled = fill.apply(problem.profile(*known), family)
-                if filled is None or exact(filled.value) * factor < exact(truth[fill.target]) * rounding:
+        for way, family in itertools.product(IMPLICATIONS, ("published", "sharp")):
+            known = [n for n in way.needs if n not in ("T", "log_ratio_max")]  # the cap has its own check
+            lost = problem.has_support_gap and NEED_SUPPORT.intersection(way.needs)
+            if "log_ratio_max" not in way.needs and way.family in (None, family) and not lost:
+                found = problem.profile(*known).implied.apply(way, family)
+                if found is None or _below(found[0], truth[way.target], factor / rounding):
                     return False
-        for known in (["mean_kl"], ["max_kl"], ["max_tv"], ["mean_kl", "epsilon"]):
-            by_array = problem.profile(*known).resolve_array("mean_tv", "sharp")
-            least = np.asarray(truth["mean_tv"]) * float(rounding)
-            if by_array is None or (by_array[0] * float(factor) < least).any():
-                return False
+        by_array = problem.profile("mean_kl", "epsilon").quantity("mean_tv", "sharp")
+        if by_array is None or _below(by_array[0], truth["mean_tv"], factor / rounding):
+            return False
     return True
+
+
+def _below(value: Any, truth: Any, factor: Fraction) -> bool:
+    """Whether a number, or an entry of an array, times a factor is below the truth."""
+    pairs = zip(np.atleast_1d(value).tolist(), np.atleast_1d(truth).tolist(), strict=True)
+    return any(exact(a) * factor < exact(b) for a, b in pairs)
 
 
 def holds(name: str, factor: Fraction = Fraction(1)) -> bool:

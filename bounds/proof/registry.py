@@ -47,7 +47,7 @@ CHECKS: tuple[Check, ...] = (
     _check(symbolic.chi2_to_kl, SYMBOLIC, CHI2, power=3),
     _check(symbolic.curve_slope, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
     _check(symbolic.curve_concave, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
-    _check(instances.fills, EXACT, ALL, factor=Fraction(9, 10)),
+    _check(instances.implications, EXACT, ALL, factor=Fraction(9, 10)),
     _check(instances.withdrawn, EXACT, ALL, factor=Fraction(0)),
     *(Check(i.name, i.statement, i.how, i.rules, i.run, {"factor": i.nearest * Fraction(9, 10)}) for i in STEPS),
     *(

@@ -229,7 +229,7 @@ def restated_by_position(name: str, factor: Fraction = Fraction(1)) -> bool:
         tv_seq = profile.resolve("tv_seq", own.family)
         values[_tv] = exact(tv_seq.value) if tv_seq else Fraction(1)
         for field, symbol in _ARRAYS.items():
-            resolved = profile.resolve_array(field, own.family)
+            resolved = profile.quantity(field, own.family)
             entries = [] if resolved is None else resolved[0].tolist()
             values |= {symbol[k + 1]: exact(x) for k, x in enumerate(entries)}
         if not _within(own.value(profile), enclose(form(profile.T), values), factor):

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds.certificate.moments import prompt_number
+from bounds.certificate.statistics import prompt_number
 from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import clustered_ratio
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.questions.by_position_answer import ByPosition, PositionBin
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown
-from bounds.results import Interval
+from bounds._text import Cells, Row
+from bounds.results import Interval, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ class PositionBin:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ByPosition(Shown):
+class ByPosition(Result):
     """Mean divergence of a token by its position in the response.
 
     Attributes

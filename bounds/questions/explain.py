@@ -13,7 +13,7 @@ from bounds._checks import FloatArray, IntArray, confidence_level
 from bounds.certificate.explanation import Explanation, Part
 from bounds.divergence.rows import k3
 from bounds.intervals import clustered_mean, clustered_ratio
-from bounds.logs.response import LABELS
+from bounds.logs.batch import LABELS
 from bounds.logs.traces import TraceSet
 from bounds.results import Interval
 

@@ -9,21 +9,19 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, confidence_level
-from bounds._show import shown
-from bounds.certificate.doubts import doubts
-from bounds.certificate.estimates import gap_remark
-from bounds.certificate.findings import findings
-from bounds.certificate.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
-from bounds.certificate.mask_report import kept, mask_remarks
+from bounds._text import shown, span
+from bounds.certificate.findings import findings, mask_findings
+from bounds.certificate.mask_parts import ChosenMask, Denominators, LengthBias, MaskTerms, Reweighing
+from bounds.certificate.mask_report import kept
 from bounds.certificate.mask_terms import Terms, share_of
-from bounds.certificate.moments import Moments, prompt_number
-from bounds.certificate.response_columns import prompt_weights
+from bounds.certificate.statistics import prompt_number, prompt_weights
+from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_ratio
-from bounds.logs.response import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import PAPER, Criterion, Mask
 from bounds.masks.statistics import unviolated
 from bounds.questions.mask_study_answer import MaskStudy
+from bounds.results import Interval, IntervalTable
 
 #: The mask that is looked at unless another is asked for: both of the paper's, together.
 DEFAULT = PAPER["TRM-Max and TRM-Avg"]
@@ -38,15 +36,14 @@ _REFERENCE = {
 }
 _QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _PAPER_LENGTHS = (256, 1024, 4096, 8192, 16384)
-_CLAMP = 20.0  # verl and ms-swift clamp |d| there
 
 
-def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, confidence: float = 0.95) -> MaskStudy:
+def mask_study(traces: TraceSet | Summary, *, mask: str | Mask | None = None, confidence: float = 0.95) -> MaskStudy:
     """Acceptance by threshold, length and reward, and what a mask costs in the guarantee.
 
     Parameters
     ----------
-    traces : TraceSet or Moments
+    traces : TraceSet or Summary
         Logged responses; or what was kept of them, with the statistics that ``statistics_for(mask)`` names.
     mask : str or Mask, optional
         The mask to look at; else the paper's combination.
@@ -75,12 +72,7 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
     """
     confidence = confidence_level(confidence)
     chosen = mask if isinstance(mask, Mask) else Mask.parse(DEFAULT if mask is None else mask)
-    m = traces if isinstance(traces, Moments) else Moments.of(traces, statistics=statistics_for(chosen))
-    if not len(m):
-        raise TraceError("the log has no response")
-    if lacking := [name for name in statistics_for(chosen) if name not in m]:
-        raise ValueError(f"the moments lack {', '.join(lacking)}: keep statistics_for(mask) when reading the log")
-    warnings = [*(f.text for f in (*findings(m), *doubts(m))), *gap_remark(m)]
+    m = Summary.of(traces, statistics=statistics_for(chosen))
     terms, keep = Terms(m, confidence), kept(m, chosen)
     terms_of_mask = terms.of(chosen, keep)
     mixed, rejected = _groups(m, keep)
@@ -96,7 +88,7 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
         gain_without_mask=terms.gain_without_mask(),
         reference=tuple(replace(terms.of(each, kept(m, each)), title=title) for title, each in _REFERENCE.items()),
         by_threshold=_thresholds(m, chosen, terms),
-        by_length=tuple(_length_rows(m, keep, confidence)),
+        by_length=_by_length(m, keep, confidence),
         length_bias=bias,
         reweighing=tuple(_reweighing(m, c, confidence) for c in chosen.reweighing),
         denominators=_denominators(m, keep, confidence),
@@ -104,7 +96,7 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
         groups_rejected=terms.share(rejected),
         chosen=picked,
         reasons=_reasons(m, picked, bias),
-        warnings=(*warnings, *_warnings(m, chosen, terms_of_mask.acceptance.value)),
+        warnings=tuple(f.text for f in (*findings(m), *mask_findings(m, chosen, terms_of_mask.acceptance.value))),
     )
 
 
@@ -115,13 +107,13 @@ def statistics_for(mask: Mask) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*looked_at, *counts]))
 
 
-def _groups(m: Moments, keep: BoolArray) -> tuple[FloatArray, FloatArray]:
+def _groups(m: Summary, keep: BoolArray) -> tuple[FloatArray, FloatArray]:
     """1 for each response [N] to a prompt some but not all of whose responses are rejected; and all of whose are."""
     kept = (np.bincount(m.prompt, weights=keep) / np.bincount(m.prompt))[m.prompt]
     return ((kept > 0.0) & (kept < 1.0)).astype(np.float64), (kept == 0.0).astype(np.float64)
 
 
-def _reasons(m: Moments, picked: ChosenMask | None, bias: tuple[LengthBias, ...]) -> dict[str, str]:
+def _reasons(m: Summary, picked: ChosenMask | None, bias: tuple[LengthBias, ...]) -> dict[str, str]:
     reasons = {}
     if "reward" not in m:
         reasons = dict.fromkeys(("denominators", "gain_without_mask", "chosen"), "the log has no rewards")
@@ -135,7 +127,7 @@ def _reasons(m: Moments, picked: ChosenMask | None, bias: tuple[LengthBias, ...]
 # --- thresholds --------------------------------------------------------------------------------------------------
 
 
-def _thresholds(m: Moments, mask: Mask, terms: Terms) -> tuple[MaskTerms, ...]:
+def _thresholds(m: Summary, mask: Mask, terms: Terms) -> tuple[MaskTerms, ...]:
     everything = np.ones(len(m), dtype=np.bool_)
     return tuple(
         terms.of(Mask((c,)), c.holds(m[c.statistic])) for kind in _kinds(mask) for c in _grid(kind, m, everything)
@@ -148,14 +140,14 @@ def _kinds(mask: Mask) -> list[Criterion]:
     return list({c.statistic: c for c in (*mask.dropping, *paper)}.values())
 
 
-def _grid(kind: Criterion, m: Moments, rows: BoolArray) -> Iterable[Criterion]:
+def _grid(kind: Criterion, m: Summary, rows: BoolArray) -> Iterable[Criterion]:
     """Criteria of that kind, at the quantiles of the statistic over some responses (rounded up to three digits)."""
     reach = np.quantile(kind.reach(m[kind.statistic][rows]), _QUANTILES, method="higher")
     found = (kind.at(float(shown(value))) for value in reach.tolist())
     return dict.fromkeys(c for c in found if c is not None)
 
 
-def prompt_half(m: Moments) -> BoolArray:
+def prompt_half(m: Summary) -> BoolArray:
     """Which responses [N] are of the first half of the prompts: by their names alone, so in every log the same."""
     return np.asarray(m["prompt"] % np.uint64(2) == 0)
 
@@ -166,7 +158,7 @@ def second_half(traces: TraceSet) -> TraceSet | None:
     return traces.select(second) if second.any() else None
 
 
-def _choose(m: Moments, mask: Mask, confidence: float) -> ChosenMask | None:
+def _choose(m: Summary, mask: Mask, confidence: float) -> ChosenMask | None:
     """The best mask on one half of the prompts, judged on the other; None without rewards or without two halves."""
     first = prompt_half(m)
     if "reward" not in m or first.all() or not first.any():
@@ -197,17 +189,23 @@ def _quarters(length: FloatArray) -> IntArray:
     return np.unique(np.searchsorted(edges, length), return_inverse=True)[1]
 
 
-def _length_rows(m: Moments, keep: BoolArray, confidence: float) -> Iterable[LengthRow]:
+def _by_length(m: Summary, keep: BoolArray, confidence: float) -> IntervalTable:
+    """Acceptance in each quarter of the lengths."""
     length = m["length"]
     quarter = _quarters(length)
+    rows: dict[str, dict[str, Interval | None]] = {}
+    facts = {}
     for k in range(quarter.max() + 1):
         here = (quarter == k).astype(np.float64)
-        acceptance = share_of(keep * here, here, m.prompt, confidence)
         inside = length[quarter == k]
-        yield LengthRow(int(inside.min()), int(inside.max()), inside.size, acceptance)
+        shortest, longest = int(inside.min()), int(inside.max())
+        label = span(shortest, longest)
+        rows[label] = {"acceptance": share_of(keep * here, here, m.prompt, confidence)}
+        facts[label] = {"shortest": shortest, "longest": longest, "responses": inside.size}
+    return IntervalTable("tokens", rows, facts)
 
 
-def _length_bias(m: Moments, criterion: Criterion, confidence: float) -> LengthBias:
+def _length_bias(m: Summary, criterion: Criterion, confidence: float) -> LengthBias:
     """Acceptance of one criterion by length, next to (1-p)^length."""
     length = m["length"]
     violating = np.sum([m[name] for name in criterion.violation], axis=0)
@@ -215,17 +213,21 @@ def _length_bias(m: Moments, criterion: Criterion, confidence: float) -> LengthB
     keep = criterion.holds(m[criterion.statistic])
     quarter = _quarters(length)
     predicted = unviolated(p.value, length)
+    measured = _by_length(m, keep, confidence)
+    facts = {
+        label: {**measured.facts_of(label), "predicted": float(predicted[quarter == k].mean())}
+        for k, label in enumerate(measured)
+    }
     lengths = sorted({*_PAPER_LENGTHS, m.horizon})
     return LengthBias(
         criterion=str(criterion),
         violation=p,
-        measured=tuple(_length_rows(m, keep, confidence)),
-        predicted=tuple(float(predicted[quarter == k].mean()) for k in range(quarter.max() + 1)),
-        at_length=tuple((T, float(unviolated(p.value, float(T)))) for T in lengths),
+        by_length=replace(measured, facts=facts),
+        at_length={T: float(unviolated(p.value, float(T))) for T in lengths},
     )
 
 
-def _reweighing(m: Moments, rule: Criterion, confidence: float) -> Reweighing:
+def _reweighing(m: Summary, rule: Criterion, confidence: float) -> Reweighing:
     """The share of tokens (or of weights of responses) that a rule drops or truncates."""
     if not rule.of_tokens:
         touched = (~rule.holds(m[rule.statistic])).astype(np.float64)
@@ -243,13 +245,13 @@ def _reweighing(m: Moments, rule: Criterion, confidence: float) -> Reweighing:
     return Reweighing(str(rule), unit, share_of(touched, m["length"], m.prompt, confidence))
 
 
-def _advantage(m: Moments) -> FloatArray:
+def _advantage(m: Summary) -> FloatArray:
     """Reward minus the mean reward of the prompt's responses."""
     mean = np.bincount(m.prompt, weights=m["reward"]) / np.bincount(m.prompt)
     return np.asarray(m["reward"] - mean[m.prompt])
 
 
-def _denominators(m: Moments, keep: BoolArray, confidence: float) -> Denominators | None:
+def _denominators(m: Summary, keep: BoolArray, confidence: float) -> Denominators | None:
     """The masked surrogate over all responses, per accepted response, per accepted token; all pooled alike."""
     if "reward" not in m:
         return None
@@ -257,11 +259,3 @@ def _denominators(m: Moments, keep: BoolArray, confidence: float) -> Denominator
     ones = keep.astype(np.float64)
     per = [clustered_ratio(gain, d, m.prompt, confidence) if keep.any() else None for d in (ones, ones * m["length"])]
     return Denominators(clustered_ratio(gain, np.ones(len(m)), m.prompt, confidence), *per)
-
-
-def _warnings(m: Moments, mask: Mask, acceptance: float) -> Iterable[str]:
-    yield from mask_remarks(mask, acceptance)
-    if "reward" in m and np.ptp(m["reward"]) == 0.0:
-        yield "all rewards are equal: what is said of the gain rests on no variation, and its intervals are too narrow"
-    if m["max_k2"].max() > _CLAMP**2 / 2.0:
-        yield "a token has |d| > 20; verl and ms-swift clamp it there, and may keep a response that is dropped here"

@@ -7,24 +7,22 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown, many, near
+from bounds._text import Cells, Row, many, near
 from bounds.certificate.mask_parts import (
     ChosenMask,
     Denominators,
     LengthBias,
-    LengthRow,
     MaskTerms,
     Reweighing,
-    json_of,
 )
-from bounds.results import Interval
+from bounds.results import Interval, IntervalTable, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MaskStudy(Shown):
+class MaskStudy(Result):
     """What a mask keeps of a log, by threshold, length and reward, and what it costs in the guarantee.
 
     Attributes
@@ -61,7 +59,7 @@ class MaskStudy(Shown):
     gain_without_mask: Interval | None
     reference: tuple[MaskTerms, ...]
     by_threshold: tuple[MaskTerms, ...]
-    by_length: tuple[LengthRow, ...]
+    by_length: IntervalTable
     length_bias: tuple[LengthBias, ...]
     reweighing: tuple[Reweighing, ...]
     denominators: Denominators | None
@@ -83,34 +81,6 @@ class MaskStudy(Shown):
                     row |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
             rows.append(row)
         return pd.DataFrame(rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, keys as ``trm-bounds masks --json`` prints them."""
-        return {
-            "responses": self.responses,
-            "prompts": self.prompts,
-            "tokens": self.tokens,
-            "horizon": self.horizon,
-            "confidence": self.confidence,
-            **{
-                name: json_of(getattr(self, name))
-                for name in (
-                    "terms",
-                    "gain_without_mask",
-                    "reference",
-                    "by_threshold",
-                    "by_length",
-                    "length_bias",
-                    "reweighing",
-                    "denominators",
-                    "groups_mixed",
-                    "groups_rejected",
-                    "chosen",
-                )
-            },
-            "reasons": dict(self.reasons),
-            "warnings": list(self.warnings),
-        }
 
     def sentence(self) -> str:
         """The result in one sentence."""
@@ -168,9 +138,11 @@ class MaskStudy(Shown):
         titles = ["tokens", "responses", "kept by the mask"]
         titles += [f"kept by {b.criterion}; (1-p)^length" for b in self.length_bias]
         rows: list[Row] = []
-        for k, row in enumerate(self.by_length):
-            cells = [f"{row.shortest}-{row.longest}", str(row.responses), _share(row.acceptance)]
-            cells += [f"{b.measured[k].acceptance.value:.1%}; {b.predicted[k]:.1%}" for b in self.length_bias]
+        for label, row in self.by_length.rows.items():
+            cells = [label, str(self.by_length.facts[label]["responses"]), _share(row["acceptance"])]
+            for b in self.length_bias:
+                predicted = b.by_length.facts[label]["predicted"]
+                cells.append(f"{_percent(b.by_length[label]['acceptance'])}; {predicted:.1%}")
             rows.append((cells, False))
         return titles, rows
 
@@ -218,7 +190,9 @@ def _tiny(share: float) -> str:
     return f"{100.0 * share:.1g}%" if share >= 1e-5 else "less than 0.001%"
 
 
-def _share(interval: Interval) -> str:
+def _share(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
     low, high = math.floor(1000 * interval.low) / 1000, math.ceil(1000 * interval.high) / 1000
     return f"{interval.value:.1%} [{low:.1%}, {high:.1%}]"
 
@@ -227,7 +201,7 @@ def _bias_line(bias: LengthBias) -> str:
     p = bias.violation
     if p.value == 0.0:
         return f"Length bias of {bias.criterion}: no token of this log violates it (p is at most {p.high:.3g})."
-    far = ", ".join(f"{_tiny(value)} of {length}" for length, value in bias.at_length)
+    far = ", ".join(f"{_tiny(value)} of {length}" for length, value in bias.at_length.items())
     return (
         f"Length bias of {bias.criterion}: a token violates it with p = {p.value:.3g} [{p.low:.3g}, {p.high:.3g}]. "
         f"Were tokens independent, it would keep (1-p)^T: {far} tokens."

@@ -9,10 +9,10 @@ from types import MappingProxyType
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds._show import many
+from bounds._text import many
 from bounds.divergence.rows import k1, k3
 from bounds.intervals import clustered_ratio
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.questions.metrics_answer import MetricsTable, MetricValue
 

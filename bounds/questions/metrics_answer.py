@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Shown
-from bounds.results import Interval
+from bounds._text import Cells
+from bounds.results import Interval, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ class MetricValue:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MetricsTable(Shown):
+class MetricsTable(Result):
     """Scalars by name."""
 
     metrics: Mapping[str, MetricValue]

@@ -10,12 +10,11 @@ import numpy as np
 from bounds._checks import FloatArray
 from bounds.certificate.certify import certify
 from bounds.certificate.mask_report import kept
-from bounds.certificate.mask_terms import times
-from bounds.certificate.moments import Moments
-from bounds.certificate.response_columns import prompt_weights
+from bounds.certificate.statistics import prompt_weights, times
+from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean
 from bounds.intervals.clustered import leave_one_out_baseline
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.questions.objectives_answer import Objective, ObjectiveTable
@@ -31,14 +30,14 @@ _LESS = "never above E[A sum (rho - 1)], which has the mean of L' where theta <<
 
 
 def objectives(
-    traces: TraceSet | Moments, *, confidence: float = 0.95, mask: str | Mask | None = None
+    traces: TraceSet | Summary, *, confidence: float = 0.95, mask: str | Mask | None = None
 ) -> ObjectiveTable:
     """Each objective's value and its difference to L', with intervals.
 
     Parameters
     ----------
-    traces : TraceSet or Moments
-        A log with rewards; Moments must keep :data:`STATISTICS` and what the mask looks at.
+    traces : TraceSet or Summary
+        A log with rewards; Summary must keep :data:`STATISTICS` and what the mask looks at.
     confidence : float
         Nominal coverage; intervals are clustered by prompt and asymptotic.
     mask : str or Mask, optional
@@ -57,14 +56,14 @@ def objectives(
     """
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
     wanted = (*STATISTICS, *(chosen.statistics if chosen else ()))
-    m = traces if isinstance(traces, Moments) else Moments.of(traces, statistics=wanted)
+    m = Summary.of(traces, statistics=wanted)
     if "reward" not in m:
         raise TraceError("the log has no rewards, which every objective weighs")
     return ObjectiveTable(tuple(_rows(m, chosen, confidence)), certify(m, confidence=confidence).best)
 
 
-def _rows(m: Moments, mask: Mask | None, confidence: float) -> Iterator[Objective]:
-    reward, score, length, gain = m["reward"], m["score"], m["length"], m.surrogate
+def _rows(m: Summary, mask: Mask | None, confidence: float) -> Iterator[Objective]:
+    reward, score, length, gain = m["reward"], m["surrogate_sum"], m["length"], m.surrogate
     advantage = reward - leave_one_out_baseline(reward, m.prompt)
 
     def mean(values: FloatArray) -> Interval:

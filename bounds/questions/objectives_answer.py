@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Shown, shown
-from bounds.results import Interval
+from bounds._text import Cells, shown
+from bounds.results import Interval, Result
 from bounds.rules.bound import Bound
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ObjectiveTable(Shown):
+class ObjectiveTable(Result):
     """Objectives in use, and the bound on |J(theta) - J(roll) - L'|."""
 
     objectives: tuple[Objective, ...]

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
-from bounds.certificate.estimates import kl_of_responses, seems_to_have_gap
+from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.guarantees import improvement
 from bounds.certificate.mask_report import kept
 from bounds.certificate.mask_terms import no_mask
-from bounds.certificate.moments import Moments
+from bounds.certificate.summary import Summary
 from bounds.intervals import betting, clustered_mean, prompt_means
-from bounds.logs.response import TraceError
+from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.questions.over_time_answer import RunOverTime, Step
@@ -23,7 +23,7 @@ _LEAST = 1e-15  # an error probability that 1 - error can still say
 
 
 def over_time(
-    traces: TraceSet | Moments,
+    traces: TraceSet | Summary,
     *,
     confidence: float = 0.95,
     mask: str | Mask | None = None,
@@ -34,7 +34,7 @@ def over_time(
 
     Parameters
     ----------
-    traces : TraceSet or Moments
+    traces : TraceSet or Summary
         A log whose records name their ``step``.
     confidence : float
         Of each interval; with ``time_uniform``, of all of them at once.
@@ -62,14 +62,14 @@ def over_time(
     """
     confidence, limit = confidence_level(confidence), number("limit", limit, 0.0)
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
-    m = traces if isinstance(traces, Moments) else Moments.of(traces, statistics=chosen.statistics if chosen else ())
+    m = Summary.of(traces, statistics=chosen.statistics if chosen else ())
     if "step" not in m:
         raise TraceError("the log names no steps (field step)")
     keep = None if chosen is None else kept(m, chosen)
     codes = m["step"].astype(np.int64)
     names = m.labels["step"]
     order = sorted(range(len(names)), key=lambda k: (not names[k].isdigit(), names[k].zfill(20)))
-    kl, _ = kl_of_responses(m, seems_to_have_gap(m))
+    kl, _ = kl_of_responses(m)
     steps = []
     for place, k in enumerate(order, start=1):
         error = (1.0 - confidence) / (place * (place + 1.0) if time_uniform else 1.0)
@@ -80,9 +80,9 @@ def over_time(
     return RunOverTime(tuple(steps), limit, time_uniform, confidence, high - low)
 
 
-def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray | None, kl: FloatArray, confidence: float) -> Step:
+def _step(m: Summary, name: str, here: BoolArray, keep: BoolArray | None, kl: FloatArray, confidence: float) -> Step:
     prompt = np.unique(m.prompt[here], return_inverse=True)[1]
-    log_product, length = m["log_product"][here], m["length"][here]
+    log_product, length = m["log_ratio_sum"][here], m["length"][here]
     low, high = m.reading.reward_range
     gap = np.abs(log_product) / length
     reward = m["reward"][here] if "reward" in m else None
@@ -91,7 +91,7 @@ def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray | None, kl: Fl
         responses=int(here.sum()),
         prompts=int(prompt.max()) + 1,
         kl_seq=clustered_mean(kl[here], prompt, confidence, low=0.0),
-        worst_case_error=clustered_mean((high - low) * m["worst_error"][here], prompt, confidence, low=0.0),
+        worst_case_error=clustered_mean((high - low) * m["worst_case_error"][here], prompt, confidence, low=0.0),
         acceptance=no_mask(confidence)
         if keep is None
         else replace(

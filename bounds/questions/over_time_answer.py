@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._show import Cells, Row, Shown, many, shown
-from bounds.results import Interval, Standing
+from bounds._text import Cells, Row, many, shown
+from bounds.results import Interval, Result, Standing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RunOverTime(Shown):
+class RunOverTime(Result):
     """Steps in order, and the trust region that was to hold.
 
     Attributes

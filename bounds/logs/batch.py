@@ -1,0 +1,286 @@
+"""Rows of a log side by side, as every reader yields them: numbers are numbers, and nothing else is checked yet."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from bounds._checks import BoolArray, FloatArray, IntArray
+
+#: Tokens of a batch that is put together row by row, or a little more.
+BATCH_TOKENS = 2**18
+
+#: Fields with a number for each token of a record.
+NUMBERS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2")
+#: Fields that name a part of the run.
+LABELS = ("step", "weight_version", "environment")
+#: The fields of a canonical record.
+RECORD_FIELDS = ("prompt_id", "prompt_tokens", "reward", *NUMBERS, *LABELS, "tokens")
+#: Fields that a record has once; ``row_id`` joins two halves of a log, ``file`` is the number of the file it is from.
+ROW_FIELDS = ("prompt_id", "prompt_tokens", "reward", *LABELS, "row_id", "file")
+
+#: Where a record stands ("file:line: row 3"), and the record, in the canonical names.
+Row = tuple[str, Mapping[str, Any]]
+
+
+class TraceError(ValueError):
+    """Something in a log that cannot be used as it is; the message names file, row, field and position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of a reader.
+
+    ``scored`` asks for the half in which the trained weights score the tokens; ``prompts=False`` says that
+    responses are grouped otherwise, so that nothing need be decoded to tell prompts apart.
+    """
+
+    scored: bool = False
+    prompts: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """Lists of different lengths, one after the other: that of row i is ``values[starts[i]:starts[i + 1]]``."""
+
+    values: npt.NDArray[Any]
+    starts: IntArray
+    given: BoolArray  # [rows]; where a row has no list, its length is 0
+
+    @classmethod
+    def of(cls, lists: Sequence[npt.NDArray[Any] | None]) -> Ragged:
+        """Put lists together; None where a row has none."""
+        given = np.array([values is not None for values in lists])
+        sizes = [0 if values is None else values.size for values in lists]
+        values = np.concatenate([values for values in lists if values is not None])
+        return cls(values, np.concatenate([[0], np.cumsum(sizes)]), given)
+
+    @property
+    def lengths(self) -> IntArray:
+        """Entries of each list [rows]."""
+        return np.diff(self.starts)
+
+    def __getitem__(self, row: int) -> npt.NDArray[Any] | None:
+        return self.values[self.starts[row] : self.starts[row + 1]] if self.given[row] else None
+
+    def head(self, rows: int) -> Ragged:
+        """Return the first lists."""
+        return Ragged(self.values[: self.starts[rows]], self.starts[: rows + 1], self.given[:rows])
+
+    def aligned(self, lengths: IntArray, filler: float) -> npt.NDArray[Any]:
+        """Return the values with a list of fillers, of these lengths, where a row has none."""
+        if self.given.all():
+            return self.values
+        values = np.full(lengths.sum(), filler)
+        values[np.repeat(self.given, lengths)] = self.values
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Places(Sequence[str]):
+    """Where rows of one file stand; a text is made when it is asked for, which is seldom."""
+
+    path: str
+    rows: range
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> Places: ...
+    def __getitem__(self, i: int | slice) -> str | Places:
+        return Places(self.path, self.rows[i]) if isinstance(i, slice) else f"{self.path}: row {self.rows[i]}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Records of a log in the canonical names.
+
+    ``tokens`` holds the fields with an entry for each token, ``rows`` those that a record has once (None where
+    it lacks one), and ``others`` the names of fields that are not read, with the first row that has each.
+    """
+
+    places: Sequence[str]
+    tokens: Mapping[str, Ragged]
+    rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    others: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def row_field(self, name: str) -> Sequence[Any]:
+        """Return a field that a record has once [rows]; None where it lacks it."""
+        return self.rows[name] if name in self.rows else [None] * len(self)
+
+    def head(self, rows: int) -> Batch:
+        """Return the first rows."""
+        return replace(
+            self,
+            places=self.places[:rows],
+            tokens={name: lists.head(rows) for name, lists in self.tokens.items()},
+            rows={name: values[:rows] for name, values in self.rows.items()},
+            others={name: first for name, first in self.others.items() if first < rows},
+        )
+
+    def records(self) -> Iterator[Row]:
+        """Yield the rows one by one; a field that is not read is ``...``."""
+        fields: dict[str, Any] = {**self.tokens, **self.rows}
+        for i, place in enumerate(self.places):
+            unread = {name: ... for name, first in self.others.items() if first <= i}
+            yield place, {name: values[i] for name, values in fields.items()} | unread
+
+
+def in_batches(records: Iterable[Row]) -> Iterator[Batch]:
+    """Put records side by side, each field converted once.
+
+    Where a record cannot be converted, or there is an error in ``records``, the batch before it comes first: so
+    what is wrong with an earlier row is said first.
+
+    Raises
+    ------
+    TypeError
+        For a record that is no mapping.
+    TraceError
+        For a field that is no list of numbers, or a reward that is no number, naming the row.
+    """
+    rows = _Rows()
+    try:
+        for place, record in records:
+            rows.add(place, record)
+            if rows.tokens >= BATCH_TOKENS:
+                yield rows.batch()
+                rows = _Rows()
+    except Exception:
+        if rows.places:
+            yield rows.batch()
+        raise
+    if rows.places:
+        yield rows.batch()
+
+
+def by_rows(rows: Callable[[Path, Wanted], Iterator[Row]]) -> Callable[[Path, Wanted], Iterator[Batch]]:
+    """Make a reader of a function that yields the rows of a file one by one."""
+
+    @functools.wraps(rows)
+    def read(path: Path, wanted: Wanted) -> Iterator[Batch]:
+        return in_batches(rows(path, wanted))
+
+    return read
+
+
+class _Rows:
+    """Rows that become a batch."""
+
+    def __init__(self) -> None:
+        self.places: list[str] = []
+        self.tokens = 0  # and rows, so that rows without tokens fill a batch too
+        self._fields: list[dict[str, Any]] = []
+        self._others: dict[str, int] = {}
+
+    def add(self, place: str, record: Mapping[str, Any]) -> None:
+        if not isinstance(record, Mapping):
+            raise TypeError(
+                f"{place}: a record must be a mapping of field names to values, got {record!r:.60} (of a DataFrame: "
+                "TraceSet.from_frame)"
+            )
+        fields = {
+            name: convert(record[name], name, place)
+            for name, convert in _CONVERTED.items()
+            if record.get(name) is not None
+        }
+        for name in record:
+            if name not in _CONVERTED:
+                self._others.setdefault(name, len(self.places))
+        self.tokens += 1 + max((fields[name].size for name in NUMBERS if name in fields), default=0)
+        self.places.append(place)
+        self._fields.append(fields)
+
+    def batch(self) -> Batch:
+        columns = {
+            name: [fields.get(name) for fields in self._fields]
+            for name in _CONVERTED
+            if any(name in fields for fields in self._fields)
+        }
+        tokens = {name: Ragged.of(lists) for name, lists in columns.items() if name not in ROW_FIELDS}
+        rows = {name: values for name, values in columns.items() if name in ROW_FIELDS}
+        return Batch(self.places, tokens, rows, self._others)
+
+
+def numbers(values: object, name: str, where: str) -> FloatArray:
+    """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask.
+
+    Raises
+    ------
+    TraceError
+        Naming row and field, if it is anything else.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
+    if isinstance(values, list) and (packed := _packed(values)) is not None:
+        return packed
+    try:
+        given = np.asarray(values)
+        numeric = given.dtype.kind in "biuf" or (
+            given.dtype == object and not any(isinstance(v, str | bytes) for v in given.flat)
+        )
+        result = given.astype(np.float64, copy=False) if numeric or not given.size else None
+    except Exception as error:  # whatever a list, a tensor or another library's array raises
+        raise TraceError(f"{where}: {name} must be a list of numbers ({error})") from None
+    if result is None:
+        raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}")
+    if result.ndim != 1:
+        raise TraceError(f"{where}: {name} must be a flat list of numbers, got shape {result.shape}")
+    return result
+
+
+def _packed(values: list[Any]) -> FloatArray | None:
+    """Convert a list of nothing but numbers and null, several times as fast as NumPy does."""
+    for known in (values, (math.nan if value is None else value for value in values)):
+        try:
+            return np.frombuffer(bytearray(struct.pack(f"{len(values)}d", *known)), dtype=np.float64)
+        except Exception:  # null, or whatever an object of another library raises
+            continue
+    return None
+
+
+def _ids(values: object, name: str, where: str) -> npt.NDArray[Any]:
+    """Token ids or texts."""
+    try:
+        ids = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise TraceError(f"{where}: {name} must be a flat list ({error})") from None
+    if ids.ndim != 1 or ids.dtype.kind not in "biufOSU":
+        raise TraceError(f"{where}: {name} must be a flat list of ids or texts, got {str(values)[:60]}")
+    return ids
+
+
+def _number(value: Any, name: str, where: str) -> float:
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except Exception:  # whatever an object of another library raises
+        pass
+    raise TraceError(f"{where}: {name} must be a number, got {value!r:.60}")
+
+
+def _as_it_is(value: Any, name: str, where: str) -> Any:
+    return value
+
+
+#: Every field that is read, and how it is converted.
+_CONVERTED = {
+    **dict.fromkeys(NUMBERS, numbers),
+    "tokens": _ids,
+    **dict.fromkeys(ROW_FIELDS, _as_it_is),
+    "reward": _number,
+}

@@ -1,0 +1,437 @@
+"""Every refusal of what a log holds: a table of checks, each of which looks at a whole batch at once.
+
+Policy tokens are selected before anything is computed: what stands under mask 0 can be a filler of any size.
+A missing value never counts as zero divergence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError
+
+#: Log-probs at or below this are fillers for "missing" (-1000.0, -9999.0, -1e10, -inf), not probabilities.
+SENTINEL = -999.0
+#: How far above 0 a log-prob may lie, by the precision in which it was computed.
+POSITIVE_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-7, "bfloat16": 2.0**-4}
+#: Exact divergences may be this much outside their range (rounding in the trainer).
+RANGE_TOLERANCE = 1e-6
+#: Exact divergences, and the largest value of each.
+EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf}
+
+_LOGPROBS = ("rollout_logprobs", "train_logprobs", "old_logprobs")
+_REQUIRED = _LOGPROBS[:2]
+#: What all responses of a log have, or none.
+_OPTIONAL = ("mask", "old_logprobs", *EXACT_RANGE, "reward")
+
+#: Prompt ids by which pandas says nothing.
+_NAMELESS = frozenset({"", "nan", "NaT", "<NA>"})
+
+#: The first bad row of a batch, and what is wrong with it.
+Found = tuple[int, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a log is to be read.
+
+    ``logprob_dtype`` is the precision in which log-probs were computed: it decides how positive one may be.
+    ``on_missing="drop"`` leaves responses with missing values out, and reports them.
+    """
+
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    logprob_dtype: str = "float32"
+    on_missing: str = "error"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.logprob_dtype, str) or self.logprob_dtype not in POSITIVE_TOLERANCE:
+            refuse("logprob_dtype", "one of " + ", ".join(POSITIVE_TOLERANCE), self.logprob_dtype)
+        if self.on_missing not in ("error", "drop"):
+            refuse("on_missing", '"error" or "drop"', repr(self.on_missing))
+        low, high = reward_range(self.reward_range)
+        if high - low == np.inf:
+            refuse("reward_range", "of a finite width", self.reward_range)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the first response of a log has of what all or none must have."""
+
+    place: str
+    has: Mapping[str, bool]
+
+
+class Checker:
+    """Looks at the batches of one log, in their order; each must have the fields of the first.
+
+    Parameters
+    ----------
+    reading : Reading
+        What is refused.
+    horizon : int, optional
+        No response may have more policy tokens.
+    """
+
+    def __init__(self, reading: Reading, horizon: int | None) -> None:
+        self._reading = reading
+        self._horizon = horizon
+        self._shape: Shape | None = None
+
+    def check(self, batch: Batch) -> Checked:
+        """Return the batch with its policy tokens selected.
+
+        Raises
+        ------
+        TraceError
+            Of the first bad row: naming it, the field and the position.
+        """
+        seen = Checked(batch, self._reading, self._horizon, self._shape)
+        refusal = None
+        for check in CHECKS:
+            if (found := check(seen)) is not None:  # rows before it may be refused by the checks that follow
+                row, text = found
+                refusal = TraceError(f"{batch.places[row]}: {text}")
+                if row == 0:
+                    break
+                seen = Checked(batch.head(row), self._reading, self._horizon, self._shape)
+        if refusal is not None:
+            raise refusal
+        self._shape = seen.shape
+        return seen
+
+
+class Checked:
+    """A batch and what is computed of it, once and when it is needed; a later check relies on those before it."""
+
+    def __init__(self, batch: Batch, reading: Reading, horizon: int | None, shape: Shape | None) -> None:
+        self.batch = batch
+        self.reading = reading
+        self.horizon = horizon
+        self._known_shape = shape
+        self._columns: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def given(self, name: str) -> BoolArray:
+        """Whether each row has a field [rows]."""
+        if name in self.batch.tokens:
+            return self.batch.tokens[name].given
+        return np.array([value is not None for value in self.batch.row_field(name)], dtype=np.bool_)
+
+    @cached_property
+    def policy(self) -> BoolArray | None:
+        """Whether each token counts [tokens]; None where all do."""
+        if not self.given("mask").any():
+            return None
+        tokens = self.batch.tokens
+        return np.asarray(tokens["mask"].aligned(tokens["rollout_logprobs"].lengths, 1.0) == 1.0)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where the policy tokens of each row start [rows + 1]."""
+        starts = self.batch.tokens["rollout_logprobs"].starts
+        return starts if self.policy is None else np.concatenate([[0], np.cumsum(self.policy)])[starts]
+
+    @property
+    def lengths(self) -> IntArray:
+        """Policy tokens of each row [rows]."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def kept(self) -> IntArray | None:
+        """Position of each policy token in its row; None where all tokens are policy tokens."""
+        if self.policy is None:
+            return None
+        first = self.batch.tokens["rollout_logprobs"].starts[:-1]
+        return np.asarray(np.flatnonzero(self.policy) - np.repeat(first, self.lengths))
+
+    def column(self, name: str) -> Any:
+        """Return a field of each policy token, NaN in rows without it; None where no row has it."""
+        if name not in self._columns and self.given(name).any():
+            tokens = self.batch.tokens
+            values = tokens[name].aligned(tokens["rollout_logprobs"].lengths, np.nan)
+            self._columns[name] = values if self.policy is None else values[self.policy]
+        return self._columns.get(name)
+
+    def locate(self, token: int) -> tuple[int, int]:
+        """Return the row of a policy token, and its position there."""
+        row = int(np.searchsorted(self.starts, token, side="right")) - 1
+        return row, int(token - self.starts[row] if self.kept is None else self.kept[token])
+
+    def missing(self, name: str) -> BoolArray | None:
+        """Return which policy tokens lack a value that their row says it has; None where none does."""
+        values = self.column(name)
+        highest = np.inf if name in EXACT_RANGE else np.finfo(np.float64).max
+        if values is None or not values.size or (values.min() > SENTINEL and values.max() <= highest):  # false for NaN
+            return None
+        inside = (values > SENTINEL) & (values <= highest)
+        return np.asarray(~inside & np.repeat(self.given(name), self.lengths))
+
+    @cached_property
+    def dropped(self) -> BoolArray:
+        """Which rows are left out for what they lack [rows]."""
+        rows = np.zeros(len(self), dtype=np.bool_)
+        if self.reading.on_missing == "drop":
+            for name in (*_LOGPROBS, *EXACT_RANGE):
+                if (missing := self.missing(name)) is not None:
+                    rows[np.searchsorted(self.starts, np.flatnonzero(missing), side="right") - 1] = True
+        return rows
+
+    @property
+    def first_dropped(self) -> str:
+        """What the first row that is left out lacks, and where."""
+        found = (_missing(self, name) for name in (*_LOGPROBS, *EXACT_RANGE))
+        row, text = min((f for f in found if f is not None), key=lambda f: f[0])
+        return f"{self.batch.places[row]}: {text}"
+
+    @cached_property
+    def used(self) -> BoolArray:
+        """Which rows are responses with a policy token and nothing missing [rows]."""
+        return (self.lengths > 0) & ~self.dropped
+
+    @cached_property
+    def reward(self) -> FloatArray:
+        """Reward of each row [rows], NaN where it has none."""
+        return np.array(self.batch.row_field("reward"), dtype=np.float64)
+
+    @cached_property
+    def prompts(self) -> list[str | None]:
+        """What each row says of its prompt: its id as text (3 and 3.0 are one), else its tokens, else nothing."""
+        both = zip(self.batch.row_field("prompt_id"), self.batch.row_field("prompt_tokens"), strict=True)
+        return [_prompt(name, tokens) for name, tokens in both]
+
+    @property
+    def shape(self) -> Shape | None:
+        """What the first response of the log has of what all or none must have."""
+        if self._known_shape is not None or not self.used.any():
+            return self._known_shape
+        first = int(np.argmax(self.used))
+        return Shape(self.batch.places[first], {name: bool(self.given(name)[first]) for name in _OPTIONAL})
+
+
+def _prompt(name: object, tokens: object) -> str | None:
+    if isinstance(name, str) and name not in _NAMELESS:
+        return name
+    if name is not None and str(name) not in _NAMELESS:
+        return _of_tokens(name) if np.ndim(name) else plain_text(name)  # type: ignore[arg-type]
+    return None if tokens is None else _of_tokens(tokens)
+
+
+def _of_tokens(tokens: object) -> str:
+    return "tokens " + hashlib.blake2b(str(np.asarray(tokens).tolist()).encode(), digest_size=8).hexdigest()
+
+
+def plain_text(value: object) -> str:
+    """Return a name as text; 3 and 3.0 are one."""
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
+
+
+def _first(bad: BoolArray) -> int | None:
+    return int(np.argmax(bad)) if bad.any() else None
+
+
+def _lacks(seen: Checked, name: str) -> Found:
+    """A policy's log-probs that are not there; perhaps under another name, or in another file."""
+    row = _first(~seen.given(name))
+    if row is None:
+        return None
+    others = [other for other, first in seen.batch.others.items() if first <= row]
+    present = [n for n in (*RECORD_FIELDS, "row_id") if seen.given(n)[row]]
+    close = difflib.get_close_matches(name, others, n=1, cutoff=0.5)
+    hint = f"; is it {close[0]!r}? Rename it" if close else ""
+    text = f"{name} is missing{hint} (the record has: {', '.join([*present, *others]) or 'nothing'})"
+    if name == "train_logprobs" and not others:
+        text += (
+            ": these are the rollout policy's log-probs only; give the file in which the trained weights score the "
+            "same tokens with train=, --train"
+        )
+    return row, text
+
+
+def _misnamed(seen: Checked, name: str, is_meant: Callable[[str], bool], what: str) -> Found:
+    """A field under another name would be ignored."""
+    lacking = ~seen.given(name)
+    for other, first in seen.batch.others.items():
+        if is_meant(other) and lacking[first]:
+            return first, f"{other} is not read; rename it to {name} ({what})"
+    return None
+
+
+def _other_length(seen: Checked, name: str) -> Found:
+    """Every field has an entry for each token."""
+    if name not in seen.batch.tokens:
+        return None
+    rollout, lists = seen.batch.tokens["rollout_logprobs"], seen.batch.tokens[name]
+    row = _first(lists.given & (lists.lengths != rollout.lengths))
+    if row is None:
+        return None
+    return row, f"{name} has {lists.lengths[row]} entries, rollout_logprobs has {rollout.lengths[row]}"
+
+
+def _no_mask(seen: Checked) -> Found:
+    """A mask is 0 or 1."""
+    if "mask" not in seen.batch.tokens:
+        return None
+    mask = seen.batch.tokens["mask"]
+    k = _first((mask.values != 0.0) & (mask.values != 1.0))
+    if k is None:
+        return None
+    row = int(np.searchsorted(mask.starts, k, side="right")) - 1
+    return row, f"mask[{k - mask.starts[row]}] must be 0 or 1, got {mask.values[k]}"
+
+
+def _missing(seen: Checked, name: str) -> Found:
+    """Null, NaN, or a filler that trainers write for what they do not have."""
+    missing = seen.missing(name)
+    if missing is None or (k := _first(missing)) is None:
+        return None
+    row, position = seen.locate(k)
+    value = seen.column(name)[k]
+    said = "null or NaN" if np.isnan(value) else f"{value:g}"
+    return row, f"{name}[{position}] is {said}, which stands for a missing value"
+
+
+def _refused_missing(seen: Checked, name: str) -> Found:
+    if seen.reading.on_missing == "drop" or (found := _missing(seen, name)) is None:
+        return None
+    row, text = found
+    return row, (
+        f"{text}; mask it if it is no policy token, or drop such responses "
+        '(on_missing="drop", --drop-missing): what is said then assumes that they are like the others'
+    )
+
+
+def _outside(seen: Checked, name: str, low: float, high: float) -> int | None:
+    """The first token of a row that is not dropped, whose value is outside a range."""
+    values = seen.column(name)
+    if values is None or not values.size or (values.min() >= low and values.max() <= high):
+        return None
+    looked_at = np.repeat(seen.given(name) & ~seen.dropped, seen.lengths)
+    return _first(~((values >= low) & (values <= high)) & looked_at)
+
+
+def _positive(seen: Checked, name: str) -> Found:
+    """A log-probability is at most 0, but for rounding."""
+    dtype = seen.reading.logprob_dtype
+    tolerance = POSITIVE_TOLERANCE[dtype]
+    if (k := _outside(seen, name, -np.inf, tolerance)) is None:
+        return None
+    row, position = seen.locate(k)
+    return row, (
+        f"{name}[{position}] must be a log-probability (at most 0), got {seen.column(name)[k]:g}; "
+        f"{dtype} explains up to {tolerance:g} (logprob_dtype, --logprob-dtype)"
+    )
+
+
+def _impossible(seen: Checked, name: str) -> Found:
+    """An exact divergence outside its range, but for rounding."""
+    top = EXACT_RANGE[name]
+    if (k := _outside(seen, name, -RANGE_TOLERANCE, top * (1.0 + RANGE_TOLERANCE))) is None:
+        return None
+    row, position = seen.locate(k)
+    domain = "a number >= 0" if np.isinf(top) else f"a number in [0, {top:g}]"
+    return row, f"{name}[{position}] must be {domain}, got {seen.column(name)[k]:g}"
+
+
+def _reward(seen: Checked) -> Found:
+    low, high = seen.reading.reward_range
+    row = _first(seen.given("reward") & ~((seen.reward >= low) & (seen.reward <= high)))
+    if row is None:
+        return None
+    return row, (
+        f"reward must be a number in [{low:g}, {high:g}], got {seen.reward[row]:g}; rewards of another "
+        "range need reward_range=(lowest, highest), --reward-range (not a normalised advantage)"
+    )
+
+
+def _too_long(seen: Checked) -> Found:
+    if seen.horizon is None:
+        return None
+    row = _first(seen.used & (seen.lengths > seen.horizon))
+    return None if row is None else (row, f"{seen.lengths[row]} policy tokens, more than horizon={seen.horizon}")
+
+
+def _in_some_rows_only(seen: Checked, name: str) -> Found:
+    """What is logged for some responses and not for others."""
+    shape = seen.shape
+    row = None if shape is None else _first(seen.used & (seen.given(name) != shape.has[name]))
+    if shape is None or row is None:
+        return None
+    return row, f"{name} is given for some responses and not for others (compare {shape.place})"
+
+
+#: Every check of a row, in the order in which they look at it.
+CHECKS: tuple[Callable[[Checked], Found], ...] = (
+    *(partial(_lacks, name=name) for name in _REQUIRED),
+    partial(_misnamed, name="mask", is_meant=lambda other: other.endswith("mask"), what="1 on policy tokens"),
+    partial(_misnamed, name="reward", is_meant=lambda other: other == "rewards", what="one number a response"),
+    *(partial(_other_length, name=name) for name in (*NUMBERS, "tokens")),
+    _no_mask,
+    *(partial(check, name=name) for name in _LOGPROBS for check in (_refused_missing, _positive)),
+    *(partial(_refused_missing, name=name) for name in EXACT_RANGE),
+    *(partial(_impossible, name=name) for name in EXACT_RANGE),
+    _reward,
+    _too_long,
+    *(partial(_in_some_rows_only, name=name) for name in _OPTIONAL),
+)
+
+
+def paired(sampled: Row, scored: Row) -> tuple[dict[str, Any], bool]:
+    """Return the record of both halves, and whether token ids said that they belong together.
+
+    A scored text that is longer than the response begins with the prompt: it is joined at its end, where the token
+    ids of both must be equal. They are compared wherever both halves have them.
+
+    Raises
+    ------
+    TraceError
+        If they do not belong together, or one is not the half that it is given for.
+    """
+    (where, ours), (other, theirs) = sampled, scored
+    both = f"{where} (scored: {other})"
+    if ours.get("rollout_logprobs") is None:
+        raise TraceError(f"{where}: rollout_logprobs is missing: this is not the sampled half")
+    if theirs.get("train_logprobs") is None:
+        raise TraceError(f"{other}: train_logprobs is missing: this is not the scored half")
+    if ours.get("train_logprobs") is not None:
+        raise TraceError(f"{where}: has train_logprobs already; train=, --train is for logs that lack them")
+    size, length = ours["rollout_logprobs"].size, theirs["train_logprobs"].size
+    compared = _same_tokens(ours.get("tokens"), theirs.get("tokens"), size, both)
+    if length != size and not (compared and length > size):
+        raise TraceError(
+            f"{both}: {size} sampled and {length} scored tokens; halves of different length need token ids in "
+            "both, and are joined at their ends"
+        )
+    record = dict(ours)
+    for name, value in theirs.items():
+        if record.get(name) is None and name != "tokens":
+            record[name] = value[length - size :] if name in NUMBERS and value is not None else value
+        elif name in ("prompt_id", "reward") and value is not None and not same(record[name], value):
+            raise TraceError(f"{both}: {name} is {record[name]} and {value}: the rows do not belong together")
+    return record, compared
+
+
+def same(a: object, b: object) -> bool:
+    """Whether two fields of records are equal, also lists of numbers."""
+    return bool(np.asarray(a).tolist() == np.asarray(b).tolist())
+
+
+def _same_tokens(ours: Any, theirs: Any, size: int, where: str) -> bool:
+    """Whether both halves have token ids, which must then be equal on the response."""
+    if ours is None or theirs is None:
+        return False
+    end = theirs[max(theirs.size - size, 0) :]
+    if not np.array_equal(ours, end):
+        differ = int(np.argmax(ours != end)) if ours.shape == end.shape else min(ours.size, end.size)
+        raise TraceError(f"{where}: the token ids differ at position {differ}: the rows do not belong together")
+    return True

@@ -1,0 +1,306 @@
+"""Every format of logs: one table; and which format a file is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from bounds._checks import unknown
+from bounds._text import TerminalTable
+from bounds.logs import canonical, nemo_rl, prime_rl, servers, slime
+from bounds.logs.batch import Batch, TraceError, Wanted
+from bounds.logs.decode import Head
+from bounds.logs.recipes import RECIPES
+
+
+def _unsaid(path: Path) -> int | None:
+    return None
+
+
+def _finished(path: Path) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One layout of logs.
+
+    A file is recognised by what it is inside (``containers``) and by the fields of its first record: all of one of
+    ``signs``, and none of ``without``. ``read`` yields its rows in batches; it is None for what is recognised only to
+    say, in ``advice``, what would help. ``horizon`` is the generation cap where the file carries it, ``unfinished``
+    why a file must not be read yet.
+    """
+
+    name: str
+    title: str
+    trainer: str
+    file: str
+    keys: str
+    containers: tuple[str, ...]
+    signs: tuple[frozenset[str], ...]
+    without: frozenset[str] = frozenset()
+    read: Callable[[Path, Wanted], Iterator[Batch]] | None = None
+    advice: str = ""
+    horizon: Callable[[Path], int | None] = _unsaid
+    unfinished: Callable[[Path], str] = _finished
+
+    def recognises(self, head: Head) -> bool:
+        """Whether a file that begins so has this format."""
+        keys = head.keys | ({_ANY_LOGPROBS} if head.has_logprobs else frozenset())
+        known = any(sign <= keys for sign in self.signs)
+        return head.container in self.containers and known and keys.isdisjoint(self.without)
+
+
+def _fields(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Stands for a field that is named like log-probs, by anybody.
+_ANY_LOGPROBS = "*logprobs*"
+_TEXT = frozenset({_ANY_LOGPROBS})
+_RECIPE = "then export the batch with the recipe of `trm-bounds formats --recipe {}`"
+
+#: Formats that are read.
+READ: tuple[Format, ...] = (
+    Format(
+        name="canonical",
+        title="trm-bounds' own form",
+        trainer="any",
+        file="JSONL, or Parquet with list columns; what the export recipes write",
+        keys="rollout_logprobs, train_logprobs; optional mask, reward, prompt_id, kl, tv, chi2, old_logprobs, row_id",
+        containers=("json", "parquet"),
+        signs=(_fields("rollout_logprobs"), _fields("train_logprobs")),
+        read=canonical.read,
+        horizon=canonical.horizon,
+    ),
+    Format(
+        name="nemo-rl",
+        title="NeMo-RL training data",
+        trainer="NeMo-RL",
+        file="train_data_step{N}.jsonl, written by default",
+        keys="generation_logprobs, prev_logprobs, token_loss_mask x sample_loss_mask, rewards",
+        containers=("json",),
+        signs=(_fields("generation_logprobs prev_logprobs"),),
+        read=nemo_rl.read,
+    ),
+    Format(
+        name="prime-rl",
+        title="prime-rl token exports",
+        trainer="prime-rl",
+        file="token_exports/step_{S}/rank_{R}.jsonl with --enable-token-export, once STABLE lies beside it",
+        keys="inference_logprobs, trainer_logprobs, loss_mask (no reward)",
+        containers=("json",),
+        signs=(_fields("inference_logprobs trainer_logprobs"),),
+        read=prime_rl.read,
+        unfinished=prime_rl.unfinished,
+    ),
+    Format(
+        name="slime",
+        title="slime training data",
+        trainer="slime",
+        file="train_data/{rollout_id}.pt with --dump-details DIR (needs trm-bounds[torch])",
+        keys="samples[i]: rollout_log_probs, log_probs, loss_masks; raw_reward, else rewards",
+        containers=("torch",),
+        signs=(_fields("samples rollout_log_probs log_probs"),),
+        read=slime.read,
+    ),
+    Format(
+        name="openai",
+        title="OpenAI-style responses",
+        trainer="vLLM, OpenAI",
+        file="server responses, one a line, one document, an array, or batch output: one half, joined with --train",
+        keys="choices[].logprobs.content[].logprob (rollout), prompt_logprobs (train)",
+        containers=("json",),
+        signs=(_fields("choices"), _fields("custom_id response")),
+        read=servers.read_openai,
+    ),
+    Format(
+        name="sglang",
+        title="SGLang responses",
+        trainer="SGLang",
+        file="responses of /generate with return_logprob: one half, joined with --train",
+        keys="meta_info.output_token_logprobs (rollout), meta_info.input_token_logprobs (train)",
+        containers=("json",),
+        signs=(_fields("meta_info"),),
+        read=servers.read_sglang,
+    ),
+)
+
+#: Files that are recognised only to say what would help: dumps of text, halves of a dump, and pickles.
+NOT_READ: tuple[Format, ...] = (
+    Format(
+        name="verl-text",
+        title="verl's text dump",
+        trainer="verl",
+        file="{step}.jsonl of trainer.rollout_data_dir: text, no log-probs",
+        keys="input, output, score",
+        containers=("json",),
+        signs=(_fields("input output score"),),
+        without=_TEXT,
+        advice="this is verl's rollout_data_dir dump, which holds text and no log-probs: set "
+        "actor_rollout_ref.rollout.calculate_log_probs=True, " + _RECIPE.format("verl"),
+    ),
+    Format(
+        name="trl-text",
+        title="TRL's completions",
+        trainer="TRL",
+        file="completions/completions_{step}.parquet of log_completions: text, no log-probs",
+        keys="prompt, completion, advantage",
+        containers=("parquet",),
+        signs=(_fields("prompt completion"),),
+        without=_TEXT,
+        advice="these are TRL's logged completions, which hold text and no log-probs: set use_vllm=True with "
+        "vllm_importance_sampling_correction=True, " + _RECIPE.format("trl"),
+    ),
+    Format(
+        name="areal-text",
+        title="AReaL's trajectory dump",
+        trainer="AReaL",
+        file="rollout/{version}/{task}.jsonl of dump_to_file: text, no log-probs",
+        keys="task_id, head_version, tail_version, prompt, completion",
+        containers=("json",),
+        signs=(_fields("head_version tail_version completion"),),
+        without=_TEXT,
+        advice="this is AReaL's dump_to_file, which holds text and no log-probs: set actor.recompute_logprob=true "
+        "(or use_decoupled_loss), which puts prox_logp beside logprobs in the batch, and write both as canonical rows, "
+        "as the recipe of `trm-bounds formats --recipe trl` does for TRL",
+    ),
+    Format(
+        name="ms-swift-text",
+        title="ms-swift's completions",
+        trainer="ms-swift",
+        file="completions.jsonl of log_completions: text, no log-probs",
+        keys="prompt, completion",
+        containers=("json",),
+        signs=(_fields("prompt completion"),),
+        without=_TEXT | {"head_version"},
+        advice="these are ms-swift's logged completions, which hold text and no log-probs: with use_vllm, "
+        "log_rollout_offpolicy_metrics=true puts rollout_per_token_logps beside old_per_token_logps in the batch; "
+        "write both as canonical rows, as the recipe of `trm-bounds formats --recipe trl` does for TRL",
+    ),
+    Format(
+        name="slime-rollout",
+        title="slime's rollout dump",
+        trainer="slime",
+        file="rollout_data/{rollout_id}.pt of --dump-details: the rollout policy only",
+        keys="samples",
+        containers=("torch",),
+        signs=(_fields("samples"),),
+        without=_fields("log_probs"),
+        advice="this is a slime dump without the training engine's log_probs: read train_data/{rollout_id}.pt, which "
+        "--dump-details writes beside rollout_data",
+    ),
+    Format(
+        name="pickle",
+        title="Python pickles",
+        trainer="verl, SkyRL",
+        file="DataProto.save_to_disk, global_step_{N}_training_input.pkl: never opened",
+        keys="",
+        containers=("pickle",),
+        signs=(frozenset(),),
+        advice="this is a pickle, which is never opened, since opening one can run code: export canonical rows from "
+        "the trainer (`trm-bounds formats --recipe verl`, skyrl or trl prints ten lines that do)",
+    ),
+)
+
+#: Format name -> format, in the order in which they are shown.
+FORMATS: Mapping[str, Format] = MappingProxyType({f.name: f for f in (*READ, *NOT_READ)})
+
+_KINDS = {b"\xff\xfe": "this is UTF-16 text", b"PK": "this is a zip archive, and no torch file"}
+
+
+def named(name: str) -> Format | None:
+    """Return the format of that name; None for "auto".
+
+    Raises
+    ------
+    ValueError
+        For a name that is not known, with the likely meant one; for a format that is recognised only, with what helps.
+    """
+    if name == "auto":
+        return None
+    if name not in FORMATS:
+        raise ValueError(unknown("format", name, ("auto", *(f.name for f in READ))))
+    if FORMATS[name].read is None:
+        raise ValueError(f"format {name!r} is not read: {FORMATS[name].advice}")
+    return FORMATS[name]
+
+
+def recognised(head: Head, path: Path) -> Format | None:
+    """Return the one format that recognises a file; None where none does.
+
+    Raises
+    ------
+    TraceError
+        If several do.
+    """
+    found = [f for f in FORMATS.values() if f.recognises(head)]
+    if len(found) > 1:
+        raise TraceError(f"{path}: recognised as {', '.join(f.name for f in found)}: say which (format=, --format)")
+    return found[0] if found else None
+
+
+def detect(head: Head, path: Path) -> Format:
+    """Return the format of a file; a table of unknown fields is read as canonical, which says what it lacks.
+
+    Raises
+    ------
+    TraceError
+        For what is no log at all, or of several formats.
+    """
+    format = recognised(head, path)
+    if format is None and head.container in FORMATS["canonical"].containers:
+        return FORMATS["canonical"]
+    if format is None:
+        raise TraceError(f"{path}: {_what_it_is(head)}; a log is JSON, Parquet or slime's .pt (`trm-bounds formats`)")
+    return format
+
+
+def _what_it_is(head: Head) -> str:
+    if not head.magic.strip():
+        return "the file is empty"
+    if head.compression:
+        return f"this is {head.compression}, and there is no JSON in it"
+    if head.container == "torch":
+        return "this is a torch file, but not slime's train_data dump"
+    return next((what for magic, what in _KINDS.items() if head.magic.startswith(magic)), "no known format")
+
+
+# --- what ``trm-bounds formats`` shows -------------------------------------------------------------------------
+
+MEMORY_ONLY = f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints the lines that export it"
+_SHOWN = ("name", "title", "trainer", "file", "keys", "advice")
+
+
+def recipe(trainer: str) -> str:
+    """Return the source of an export recipe.
+
+    Raises
+    ------
+    ValueError
+        For a trainer without one, with the likely meant name.
+    """
+    if trainer.lower() not in RECIPES:
+        raise ValueError(unknown("recipe", trainer, RECIPES))
+    return RECIPES[trainer.lower()]
+
+
+def to_dict() -> dict[str, Any]:
+    """Return every format with its fields and whether it is read, and the names of the recipes; JSON-ready."""
+    rows = [{n: getattr(f, n) for n in _SHOWN} | {"read": f.read is not None} for f in FORMATS.values()]
+    return {"formats": rows, "recipes": list(RECIPES)}
+
+
+def tables() -> Iterator[object]:
+    """Yield two tables for people: formats that are read, and formats that are not."""
+    yield TerminalTable(
+        ["format", "trainer", "file", "its log-probs and mask"],
+        [([f.name, f.trainer, f.file, f.keys], False) for f in READ],
+    )
+    yield TerminalTable(
+        ["not read", "trainer", "file", "what would help"],
+        [([f.name, f.trainer, f.file, f.advice], False) for f in NOT_READ],
+    )
