@@ -287,7 +287,8 @@ def test_every_answer_says_what_is_remarkable_about_the_log():
     assert any("steps" in str(f) for f in metrics(several).findings)
     assert not any("steps" in str(f) for f in bounds.over_time(several).findings)
     c = bounds.compare(few, bounds.example_traces())
-    assert [any("only 5 prompts" in str(f) for f in c.findings[which]) for which in ("first", "second")] == [True, False]
+    said = [any("only 5 prompts" in str(f) for f in c.findings[which]) for which in ("first", "second")]
+    assert said == [True, False]
 
 
 def test_what_is_no_log_is_refused():
