@@ -15,7 +15,7 @@ import pytest
 from memory_study import write_log
 
 from bounds import open_log
-from bounds.certificate import summary as summary_module
+from bounds.certificate import summary
 from bounds.certificate.summary import Summary
 
 TOKENS, ROUNDS = 2 * 10**7, 5
@@ -24,7 +24,7 @@ BATCH = 478  # rows: the batches that the reader takes of this log
 
 
 def read_parquet(path, table=False):
-    """Read every column that is needed, by pyarrow alone: at once, or in batches and in memory that does not grow."""
+    """Every column that is needed, by pyarrow alone: at once, or in batches and in memory that does not grow."""
     if table:
         return pq.read_table(path, columns=COLUMNS).num_rows
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=2**16)
@@ -72,7 +72,7 @@ def write_nemo(path, rows, prompt=200, tokens=1000):
 def by(worth, path, horizon):
     """The summary of a log of which the part beyond ``worth`` tokens is looked at by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summary_module, "WORTH_COMPILING", worth)
+        patch.setattr(summary, "WORTH_COMPILING", worth)
         return len(Summary.of(open_log(path, horizon=horizon)))
 
 
@@ -103,7 +103,7 @@ def test_parquet(tmp_path):
         {
             "pyarrow alone, the same batches": lambda: read_parquet(path),
             "pyarrow alone, the whole table": lambda: read_parquet(path, table=True),
-            "summary": lambda: by(summary_module.WORTH_COMPILING, path, 512),
+            "summary": lambda: by(summary.WORTH_COMPILING, path, 512),
             "summary, without numba": lambda: by(2**60, path, 512),
         },
     )
@@ -117,6 +117,6 @@ def test_nemo_rl(tmp_path):
         600_000,
         {
             "a bare typed decode": lambda: decode_nemo(path),
-            "summary": lambda: by(summary_module.WORTH_COMPILING, path, 1024),
+            "summary": lambda: by(summary.WORTH_COMPILING, path, 1024),
         },
     )

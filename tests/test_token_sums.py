@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 
@@ -18,10 +17,6 @@ from bounds.certificate.summary import Summary
 from tests.test_summary import MASK, STATISTICS, numbers, records
 
 WAYS = pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "kernel"])
-
-
-def test_the_kernel_is_tested():
-    assert importlib.util.find_spec("numba") is not None
 
 
 @st.composite
@@ -135,14 +130,6 @@ def test_pieces_are_the_whole(log):
     for a, b in zip((*whole[0], *whole[1]), (*cut[0], *cut[1]), strict=True):
         for name in a.dtype.names or [...]:
             assert np.allclose(a[name], b[name], rtol=1e-12, atol=1e-12)
-
-
-def test_without_numba_it_is_numpy(monkeypatch):
-    log = np.array([-1.0, -0.5]), np.array([-1.1, -0.4]), np.array([0, 2])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(statistics, "_fill_sums", lambda *_: pytest.fail("looked at by NumPy"))
-    with pytest.raises(pytest.fail.Exception, match="looked at by NumPy"):
-        token_sums(*log, np.ones(1), compiled=True)
 
 
 @pytest.mark.parametrize("sizes", [[4] * 20, [1, 2, 3, 4, 5] * 5], ids=["equal groups", "unequal groups"])

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
 from bounds._text import Cells, Row, many, shown
-from bounds.certificate.explanation import Comparison
+from bounds.certificate.compare import Comparison
 from bounds.certificate.findings import DOUBTS, Finding, Kind
 from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, Guarantees
-from bounds.certificate.mask_parts import MaskReport
+from bounds.certificate.kept import MaskReport
 from bounds.results import Assumption, Interval, Result, Standing, jsonable
 from bounds.rules.bound import Bound, BoundTable, Withheld, withheld_lines
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 #: Of a field whose parts stand in JSON one by one.
 _SAID_OTHERWISE = {"json": False}
@@ -34,8 +35,9 @@ class Certificate(Result):
         Bounds at the point estimates, in units of the reward.
     optimistic : tuple of Bound
         Published rules as if the largest divergence that was seen were the supremum, which no sample shows.
-    best, best_upper, best_published : Bound or None
-        B* at the estimates, at their upper limits, and of the paper's six families.
+    b_star_upper, b_star_published : Bound or None
+        B* at the upper confidence limits; that of the paper's six families, at assumed suprema, else at sample maxima
+        (then optimistic). Also :attr:`best_upper` and :attr:`best_published`.
     mask : MaskReport or None
         What the mask that was asked about keeps.
     noise_floor : Comparison or None
@@ -66,17 +68,15 @@ class Certificate(Result):
     estimates: Mapping[str, Interval | None]
     table: BoundTable = field(metadata=_SAID_OTHERWISE)
     optimistic: tuple[Bound, ...] = field(metadata=_SAID_OTHERWISE)
-    best_upper: Bound | None = field(metadata=_SAID_OTHERWISE)
-    best_published: Bound | None = field(metadata=_SAID_OTHERWISE)
+    b_star_upper: Bound | None
+    b_star_published: Bound | None
     mask: MaskReport | None
     guarantees: Guarantees = field(metadata=_SAID_OTHERWISE)
     noise_floor: Comparison | None
     reasons: Mapping[str, str]
     findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
-    derived: ClassVar = (
-        "bounds", "withheld", "b_star", "b_star_upper", "b_star_published", "improvement", "hypotheses", "warnings",
-    )  # fmt: skip
+    derived: ClassVar = ("bounds", "withheld", "b_star", "improvement", "hypotheses", "warnings")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -89,26 +89,21 @@ class Certificate(Result):
         return HYPOTHESES
 
     @property
-    def best(self) -> Bound | None:
+    def b_star(self) -> Bound | None:
         """B*: the smallest bound at the point estimates; optimistic maxima never enter it."""
         return self.table.best
 
-    b_star = best  # its name in JSON
+    best = b_star
 
     @property
-    def b_star_upper(self) -> Bound | None:
+    def best_upper(self) -> Bound | None:
         """B* at the upper confidence limits."""
-        return self.best_upper
+        return self.b_star_upper
 
     @property
-    def b_star_published(self) -> Bound | None:
-        """B* of the paper's six families."""
-        return self.best_published
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The texts of the findings."""
-        return tuple(f.text for f in self.findings)
+    def best_published(self) -> Bound | None:
+        """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
+        return self.b_star_published
 
     @property
     def improvement(self) -> Interval | None:
@@ -207,7 +202,7 @@ class Certificate(Result):
 
     @staticmethod
     def _noise_line(noise: Comparison) -> str:
-        (floor, _, _), (above, low, high) = noise.first["kl_seq"].texts(), noise.difference["kl_seq"].texts()
+        (floor, _, _), (above, low, high) = noise["kl_seq"].first.texts(), noise["kl_seq"].difference.texts()
         return (
             f"Noise floor: two forward passes of the same weights alone give kl_seq = {floor}; what is above it is "
             f"{above} ({low} to {high})."
@@ -261,7 +256,7 @@ class Certificate(Result):
         """Return what the numbers rest on, what was assumed, what is remarkable."""
         lines = [self.of_intervals(), "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}."]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
-        return [*lines, *self.details(), *(f"Warning: {w}" for w in self.warnings)]
+        return [*lines, *self.details()]
 
     def of_intervals(self) -> str:
         """Return what the intervals are."""

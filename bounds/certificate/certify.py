@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from bounds.certificate.findings import (
     refuse_refuted,
 )
 from bounds.certificate.guarantees import Claim, Guarantees, guarantees, through_surrogate
-from bounds.certificate.mask_report import kept, mask_report
+from bounds.certificate.kept import kept, mask_report
 from bounds.certificate.summary import Summary
 from bounds.logs.batch import TraceError
 from bounds.masks.mask import Mask
@@ -43,6 +43,8 @@ ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "ab
 #: Estimates that are fields of a profile; the length first, since it limits the others.
 _PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
 #: What is summed over the tokens of a response -> the supremum of which it is at most the length times.
+_AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
+#: Estimates of sums over positions, and the supremum that each is at most the mean length times.
 _AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
 _MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
 
@@ -111,7 +113,7 @@ def certify(
         found.intervals["acceptance"] = report.acceptance
         seen += mask_findings(summary, chosen, report.acceptance.value)
     bounds = _Bounds(summary, found, assumed)
-    seen += [contradiction(summary, name, text) for name, text in bounds.contradictions.items()]
+    seen += [contradiction(summary, name, why) for name, why in bounds.contradictions]
     guaranteed = guarantees(
         summary,
         confidence,
@@ -133,8 +135,8 @@ def certify(
         estimates=found.intervals,
         table=bounds.table,
         optimistic=bounds.optimistic,
-        best_upper=bounds.upper,
-        best_published=bounds.published,
+        b_star_upper=bounds.upper,
+        b_star_published=bounds.published,
         mask=report,
         guarantees=guaranteed,
         noise_floor=None if noise_floor is None else compare(noise_floor, summary, confidence=confidence),
@@ -171,8 +173,8 @@ class _Bounds:
     ----------
     table : BoundTable
         At the point estimates.
-    contradictions : mapping of name to text
-        Estimates above what was assumed, which is used in their place; and what they are above.
+    contradictions : list of name and text
+        Estimates that were left out, since they contradict what was assumed, and how.
     upper : Bound or None
         The smallest at the upper confidence limits.
     optimistic : tuple of Bound
@@ -196,12 +198,9 @@ class _Bounds:
         self._assumed = dict.fromkeys(assumed, Standing.ASSUMED)
         self.absolutely_continuous = Profile(**self._fixed).absolutely_continuous
         means = {name: i.value for name, i in self._intervals.items()} | _other_means(summary, found)
-        upper = {name: i.high for name, i in self._intervals.items()}
-        if (reward := found.intervals["reward"]) is not None:
-            self._intervals["mean_reward"] = reward
-        self.contradictions = self._contradictions()
+        self.contradictions = list(self._contradicted())
         self.table = self._bounds({}, means)
-        self.upper = self._bounds({}, upper).best
+        self.upper = self._bounds({}, {n: i.high for n, i in self._intervals.items()}).best
         self.optimistic = self._optimistic(summary, means)
         optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
         self.published = self.table.best_published or optimistic
@@ -228,9 +227,30 @@ class _Bounds:
         evaluated = {b.name for b in self.table.bounds}
         return tuple(
             replace(b, optimistic=True)
-            for b in self._bounds(maxima, means)
+            for b in self._bounds(maxima, means).bounds
             if b.family == "published" and not b.rests_on.keys().isdisjoint(maxima) and b.name not in evaluated
         )
+
+    def _contradicted(self) -> Iterator[tuple[str, str]]:
+        """Yield estimates that are above what was assumed, and why; bounds use what was assumed in their place.
+
+        Raises
+        ------
+        TraceError
+            Where even the lower confidence limit is above it, at the longest mean length.
+        """
+        length, said = self._intervals["mean_length"], ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
+        for name, supremum in _AT_MOST_LENGTH_TIMES.items():
+            if (i := self._intervals.get(name)) is None or supremum not in self._assumed:
+                continue
+            for value, tokens in ((i.low, length.high), (i.value, length.value)):
+                most = min(self._fixed["T"], tokens) * self._fixed[supremum]
+                if above(value, most):
+                    text = f"{name} must be at most {supremum} times the mean length = {most:.10g}, got {name}={value}"
+                    if value == i.low:
+                        level = f"at confidence {i.confidence:g}, by the lower limit of {name}"
+                        raise TraceError(f"the log refutes {said} {level}: {text}")
+                    yield name, text
 
     def _bounds(self, extra: Mapping[str, Any], estimated: Mapping[str, Any]) -> BoundTable:
         known = {
@@ -240,29 +260,6 @@ class _Bounds:
         standing = dict.fromkeys([*extra, *estimated], Standing.ESTIMATED)
         standing |= {n: max(Standing.ESTIMATED, self._intervals[n].standing) for n in estimated if n in self._intervals}
         return unified(Profile(**{**self._fixed, **extra, **known}), standing={**standing, **self._assumed})
-
-    def _contradictions(self) -> dict[str, str]:
-        """Return which estimates are above what was assumed, and how.
-
-        Raises
-        ------
-        TraceError
-            Where even the lower confidence limit is above it, at the longest mean length.
-        """
-        length, found = self._intervals["mean_length"], {}
-        for name, supremum in _AT_MOST_LENGTH_TIMES.items():
-            if (i := self._intervals.get(name)) is None or supremum not in self._assumed:
-                continue
-            for value, tokens in ((i.low, length.high), (i.value, length.value)):
-                most = min(self._fixed["T"], tokens) * self._fixed[supremum]
-                if above(value, most):
-                    text = f"{name} must be at most {supremum} times the mean length = {most:.10g}, got {name}={value}"
-                    if value == i.low:
-                        said = ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
-                        level = f"at confidence {i.confidence:g}, by the lower limit of {name}"
-                        raise TraceError(f"the log refutes {said} {level}: {text}")
-                    found[name] = text
-        return found
 
 
 def _other_means(summary: Summary, found: Estimates) -> dict[str, Any]:

@@ -346,8 +346,8 @@ def _say_steps(s: Summary, look: Look) -> Iterable[Finding]:
     names = _names(s, "step")
     if len(names) > 1:
         text = (
-            f"{len(names)} steps ({_span(names)}) are read together, each with its own two policies "
-            "(certify --by-step tells them apart)"
+            f"the log holds {len(names)} steps ({_span(names)}), each with its own two policies: what is said is about "
+            "their mixture (over_time tells them apart)"
         )
         yield Kind.MIXTURE.finding(text, len(s))
 
@@ -358,8 +358,8 @@ def _say_versions(s: Summary, look: Look) -> Iterable[Finding]:
     if len(names) < 2:
         return
     step = s["step"] if "step" in s else np.zeros(len(s))
-    pairs = np.unique(np.stack([step, s["weight_version"]]), axis=1)
-    if pairs.shape[1] > np.unique(step).size:
+    pairs = len(s.labels["weight_version"]) * step + s["weight_version"]
+    if np.unique(pairs).size > np.unique(step).size:
         text = f"{len(names)} weight versions are mixed ({_span(names)}): the rollout policy is not one policy"
         yield Kind.MIXTURE.finding(text, len(s))
 
@@ -372,9 +372,9 @@ def _repeat_keys(drawn: Any, prompt: Any, s: Summary) -> Any:
 
 def _say_repeated(s: Summary, look: Look) -> Iterable[Finding]:
     keys, times = np.unique(_repeat_keys(s["fingerprint"], s["prompt"], s), return_counts=True)
-    twice = dict(zip(keys.tolist(), (times - 1).tolist(), strict=True)) | {0: 0}
-    if again := sum(twice.values()):
-        first = _first_again(s, {key for key, more in twice.items() if more})
+    twice = (times > 1) & (keys > 0)
+    if again := int((times[twice] - 1).sum()):
+        first = _first_again(s, set(keys[twice].tolist()))
         text = (
             f"{many(again, 'response')} standing in the log twice (same prompt, bitwise the same rollout log-probs; "
             f"first: {first}), too improbable to be drawn twice: they count twice here"

@@ -13,10 +13,10 @@ import bounds
 from bounds.cli import options
 from bounds.cli.command import FILE, command, option
 from bounds.cli.output import emit, progress
-from bounds.cli.reading import Source, open_log, warn_about
+from bounds.cli.reading import Source, open_log
 
 if TYPE_CHECKING:
-    from bounds.certificate.summary import Summary
+    pass
 
 
 def _assumptions(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
@@ -54,8 +54,7 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
 
 
 @command("certify", "trm-bounds certify 'run/*.jsonl' --horizon 4096 --require 'b_star_upper<=.2'", options.PATHS)
-@options.reading
-@options.confidence
+@options.log
 @options.mask()
 @option("--assume", multiple=True, callback=_assumptions, metavar="NAME=VALUE",
         help="what no sample shows: delta=1e-3 (repeatable)")  # fmt: skip
@@ -65,7 +64,6 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
 @options.looking
 @option("--html", type=FILE, metavar="FILE", help="all of it as one page that needs no network")
 @options.force
-@options.as_json
 def certify(
     confidence: float,
     mask: bounds.Mask | None,
@@ -87,12 +85,9 @@ def certify(
     if noise_floor is not None:
         as_it_is = {"train": (), "without_staleness": False, "split": False, "engine": "local", "resume": None}
         noise = open_log(**{**log, **as_it_is, "paths": (noise_floor,)}).summary()
-        warn_about(noise)
     source = open_log(**log)
-    statistics = () if mask is None else mask.statistics
-    if html is not None:
-        statistics = statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)
-    m = source.summary(statistics, suprema=bool(assume))
+    statistics = () if html is None else statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)
+    m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))
     result = bounds.certify(m, confidence=confidence, mask=mask, assume=assume, noise_floor=noise)
     not_so = [text for text in (_unmet(result, *r) for r in require) if text]
     if html is not None:
@@ -116,9 +111,7 @@ def _unmet(result: bounds.Certificate, name: str, sign: str, limit: float) -> st
     return f"{name}{sign}{limit:g}, found {what}"
 
 
-def _write_page(
-    path: str, result: bounds.Certificate, source: Source, m: Summary, *, force: bool, **asked: Any
-) -> None:
+def _write_page(path: str, result: bounds.Certificate, source: Source, m: Any, *, force: bool, **asked: Any) -> None:
     """Write the page, from what was kept of the log; only divergence by position needs another reading."""
     from bounds._files import whole_file
     from bounds.report import page

@@ -74,7 +74,7 @@ def group(*options: Decorator) -> Decorator:
 
 
 def command(name: str, example: str, more: str = "") -> Decorator:
-    """Declare a command of :data:`COMMANDS`; it returns its exit code, or None for 0."""
+    """Declare a command of :data:`COMMANDS`: what it returns is its exit code, None is 0."""
     text = f"{COMMANDS[name][1]} {more}"
     return click.command(name, cls=Command, help=text, epilog=f"\b\nExample:\n  {example}")
 
@@ -112,5 +112,10 @@ def _help_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 _HELP_ALL = Option(
-    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="this with every option"
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_help_all,
+    help="every option",
 )

@@ -1,4 +1,4 @@
-"""The command line: ``trm-bounds COMMAND``. Text on stdout, warnings on stderr; 0 done, 1 not so, 2 bad input."""
+"""The command line: ``trm-bounds COMMAND``. Text on stdout, errors on stderr; 0 done, 1 not so, 2 bad input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Load a command."""
         if name in COMMANDS:
-            return getattr(importlib.import_module(f"bounds.cli.{COMMANDS[name][0]}"), name)  # type: ignore[no-any-return]
+            command: click.Command = getattr(importlib.import_module(f"bounds.cli.{COMMANDS[name][0]}"), name)
+            return command
         if not ctx.resilient_parsing:
             from bounds._checks import unknown
 
@@ -64,7 +65,7 @@ def trm_bounds() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command, and return its exit code."""
     typed = sys.argv[1:] if argv is None else list(argv)
     _prepare_streams()
     try:

@@ -42,14 +42,12 @@ def mask(help: str = "what a mask keeps; see trm-bounds masks --help") -> Decora
     return option("--mask", callback=_mask, metavar="M", help=help)
 
 
-confidence = option(
-    "--confidence", type=number, default="0.95", callback=_confidence, metavar="C", help="of intervals; default: 0.95"
-)
 as_json = option("--json", "as_json", is_flag=True, help="one JSON object, full precision")
 force = option("--force", is_flag=True, help="overwrite FILE")
 
-#: PATH and what :func:`bounds.read_traces` can be told about it, by its names.
-reading = group(
+#: What every command on a log has: PATH, what :func:`bounds.read_traces` can be told about it (by its names), and how
+#: the answer is given.
+log = group(
     click.argument("paths", nargs=-1, type=FILE, metavar="[PATH ...]"),
     option("--horizon", type=whole, metavar="T", help="the generation cap, in policy tokens"),
     reward_range(("0", "1")),
@@ -61,6 +59,9 @@ reading = group(
            help=", ".join(_DTYPES)),
     option("--drop-missing", "on_missing", flag_value="drop", default="error", rare=True,
            help="leave responses with missing values out, and say so"),
+    option("--confidence", type=number, default="0.95", callback=_confidence, metavar="C",
+           help="of intervals; default: 0.95"),
+    as_json,
 )  # fmt: skip
 
 #: Which part of a log is looked at, and how it is gone through.

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bounds
 from bounds.cli import options
 from bounds.cli.command import FILE, command, number, option
-from bounds.cli.output import emit, warn
-from bounds.cli.reading import answer, open_log, warn_about
-
-if TYPE_CHECKING:
-    from bounds.questions.over_time_answer import RunOverTime
+from bounds.cli.output import emit
+from bounds.cli.reading import answer, open_log
 
 
 @command("steps", "trm-bounds steps 'run/*.jsonl' --horizon 4096 --limit 0.5", options.PATHS)
-@options.reading
-@options.confidence
+@options.log
 @options.mask()
 @option("--limit", type=number, metavar="NATS", help="exit 1 unless kl_seq stays below it")
 @option("--time-uniform", is_flag=True, help="all steps hold at once, also if looked at after each")
 @options.looking
 @option("--figure", type=FILE, metavar="FILE", help="draw it as PNG, PDF or SVG")
 @options.force
-@options.as_json
 def steps(
     confidence: float,
     mask: bounds.Mask | None,
@@ -40,8 +34,7 @@ def steps(
 
     if figure is not None:
         check_free(figure, force=force)
-    m = open_log(example="run", **log).summary(() if mask is None else mask.statistics)
-    warn_about(m, by_step=True)
+    m = open_log(example="run", **log).summary(mask=mask)
     limits = {} if limit is None else {"limit": limit}
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
@@ -50,7 +43,7 @@ def steps(
     return 1 if limit is not None and run.lost is not None else 0
 
 
-def _draw(run: RunOverTime, path: str, *, force: bool) -> None:
+def _draw(run: Any, path: str, *, force: bool) -> None:
     from matplotlib.figure import Figure
 
     from bounds._files import whole_file
@@ -72,75 +65,59 @@ def _draw(run: RunOverTime, path: str, *, force: bool) -> None:
     "such as 'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001' (also slime, trl, skyrl, nemo-rl, prime-rl, "
     "ms-swift).",
 )
-@options.reading
+@options.log
 @options.mask("default: the paper's TRM-Max with TRM-Avg")
-@options.confidence
 @option("--write", type=FILE, metavar="FILE", help="write which responses are kept, as Parquet")
 @options.force
-@options.as_json
 def masks(
     mask: bounds.Mask | None, confidence: float, write: str | None, force: bool, as_json: bool, **reading: Any
 ) -> None:
     """Print what a mask keeps and costs."""
     from bounds._files import check_free
-    from bounds.questions.mask_file import write_masks
-    from bounds.questions.mask_study import DEFAULT, statistics_for
+    from bounds.questions.mask_study import DEFAULT, statistics_for, write_masks
 
     mask = bounds.Mask.parse(DEFAULT) if mask is None else mask
     if write is not None:
         check_free(write, force=force)
     source = open_log(**reading)
-    study = bounds.mask_study(source.summary(statistics_for(mask)), mask=mask, confidence=confidence)
+    study = bounds.mask_study(source.summary(statistics=statistics_for(mask)), mask=mask, confidence=confidence)
     if write is not None:
         write_masks(source.log, mask, write, force=force)
-    emit(study if as_json else replace(study, warnings=()), as_json)
-    warn(study.warnings)
+    emit(study, as_json)
 
 
 @command("objectives", "trm-bounds objectives 'run/*.jsonl' --horizon 4096", options.PATHS)
-@options.reading
-@options.confidence
+@options.log
 @options.mask()
 @options.looking
-@options.as_json
-def objectives(confidence: float, mask: bounds.Mask | None, as_json: bool, **log: Any) -> None:
+def objectives(**asked: Any) -> None:
     """Print what trainers optimise, against L'."""
     from bounds.questions.objectives import STATISTICS, objectives
 
-    m = open_log(**log).summary((*STATISTICS, *(() if mask is None else mask.statistics)))
-    warn_about(m)
-    emit(objectives(m, confidence=confidence, mask=mask), as_json)
+    answer(objectives, statistics=STATISTICS, **asked)
 
 
 @command("explain", "trm-bounds explain 'run/*.jsonl' --horizon 4096", options.PATHS)
-@options.reading
-@options.confidence
-@options.as_json
+@options.log
 def explain(**asked: Any) -> None:
     """Print where kl_seq comes from."""
     answer(bounds.explain, **asked)
 
 
 @command("compare", "trm-bounds compare bf16.jsonl fp16.jsonl --horizon 4096", "Each PATH is one log.")
-@options.reading
-@options.confidence
-@options.as_json
+@options.log
 def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **reading: Any) -> None:
     """Print how two logs differ."""
     if len(paths) != 2:
         raise ValueError(f"compare needs two logs, got {len(paths)} (write globs in quotes)")
     logs = [open_log(paths=(path,), **reading).summary() for path in paths]
-    for m in logs:
-        warn_about(m)
     emit(bounds.compare(*logs, confidence=confidence), as_json)
 
 
 @command("metrics", "trm-bounds metrics 'run/*.jsonl' --json", options.PATHS)
-@options.reading
-@options.confidence
-@options.as_json
+@options.log
 def metrics(**asked: Any) -> None:
     """Print the scalars that trainers log."""
-    from bounds.questions.metrics import metrics
+    from bounds.questions.metrics import STATISTICS, metrics
 
-    answer(metrics, **asked)
+    answer(metrics, statistics=STATISTICS, **asked)

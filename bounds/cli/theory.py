@@ -41,7 +41,9 @@ def _known(support_may_differ: bool, **fields: Any) -> dict[str, Any]:
     return {**known, "absolutely_continuous": False} if support_may_differ else known
 
 
-@command("bstar", "trm-bounds bstar --T 4096 --delta 1e-4 --kl-seq 0.01", "Without options: the paper's.")
+@command(
+    "bstar", "trm-bounds bstar --T 4096 --delta 1e-4 --kl-seq 0.01", "Without options: the paper's example, explained."
+)
 @option("--T", "T", type=whole, metavar="N", help="horizon: the cap on policy tokens of a response")
 @_profile
 @option("--profile", type=FILE, metavar="FILE",

@@ -168,11 +168,6 @@ class Log:
         return [replace(self, files=(f,), notes=() if k else self.notes) for k, f in enumerate(self.files)]
 
     @property
-    def paths(self) -> list[Path]:
-        """Where its files stand."""
-        return [f.path for f in self.files]
-
-    @property
     def options(self) -> str:
         """How the log is read, in words; what was kept of a log that was read otherwise is of no use."""
         changes = ", ".join(getattr(change, "__name__", "?") for change in self.changes)
@@ -206,13 +201,12 @@ class Log:
                 if part is not None:
                     left_out, responses = left_out + part.left_out, responses + len(part)
                     yield part
-            repeats.refuse_chunks(self.paths)
+            repeats.refuse_chunks([f.path for f in self.files])
             if file is not None:
                 finished(self.files[file].path)
         if not responses and not skip:
             raise no_response(left_out)
-        said = LeftOut(notes=tuple(notes))
-        yield TraceSet.nothing(self.reading, self.horizon, said)
+        yield TraceSet.nothing(self.reading, self.horizon, LeftOut(notes=tuple(notes)))
 
     def _changed(self, part: TraceSet) -> TraceSet | None:
         for change in self.changes:
@@ -437,7 +431,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class _Repeats:
-    """Notices files whose responses stood in an earlier file, bitwise the same, in constant memory."""
+    """Notices files that repeat an earlier one: bitwise the same log-probs of the same prompts; in constant memory."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(_SLOTS, dtype=np.uint64)

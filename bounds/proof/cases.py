@@ -81,7 +81,7 @@ def at_the_curve() -> Pairs:
 
 
 def conversions(which: int) -> Callable[[], Pairs]:
-    """Take one conversion, at each row's own largest |log ratio|: an upper value, within 1e-29."""
+    """Take one conversion, as the fills use it, at each row's own largest |log ratio|: an upper value, within 1e-29."""
 
     def cases() -> Pairs:
         for p, q in rows():
