@@ -90,7 +90,7 @@ def test_a_slack_value_limits_what_is_asked_for():
     token = bounds.largest("mean_kl_token", 50.0, T=100, delta=1e-4)
     assert token == pytest.approx(1e-4, rel=1e-15)
     assert bounds.largest("mean_kl_token", 0.5, T=4096, mean_length=1e9) == 0.5 / 4096
-    assert bounds.largest("delta", 0.5, T=10, kl_seq=0.7) == 0.05
+    assert bounds.largest("delta", 0.5, T=10, kl_seq=0.7) == pytest.approx(0.05, rel=1e-15)
     assert bounds.largest("delta", Fraction(1, 3), T=1000) <= Fraction(1, 3000)
 
 

@@ -44,8 +44,8 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
         The guarantee, in units of the reward.
     published : bool
         Use the paper's B* instead of all rules.
-    **known
-        Other fields of :class:`bounds.Profile`.
+    T, delta, epsilon, kl_seq
+        What else is known: these and all other fields of :class:`bounds.Profile`.
 
     Returns
     -------

@@ -55,8 +55,8 @@ def unified(
         What is known; or give its fields by name.
     standing : mapping of field name to Standing, optional
         Where the numbers come from, if they are not hypotheses; each bound is as weak as its weakest input.
-    **known
-        Fields of :class:`Profile`: ``T``, ``delta``, ``epsilon``, ``kl_seq``, ...
+    T, delta, epsilon, kl_seq
+        Fields by name: these and all others of :class:`bounds.Profile`.
 
     Returns
     -------
