@@ -23,8 +23,8 @@ from bounds.logs.traces import TraceSet as TraceSet
 from bounds.masks.mask import Mask as Mask
 from bounds.questions.by_position import by_position as by_position
 from bounds.questions.explain import explain as explain
+from bounds.questions.mask_study import MaskStudy as MaskStudy
 from bounds.questions.mask_study import mask_study as mask_study
-from bounds.questions.mask_study_answer import MaskStudy as MaskStudy
 from bounds.questions.over_time import over_time as over_time
 from bounds.results import Interval as Interval
 from bounds.results import Standing as Standing

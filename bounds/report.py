@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from bounds._text import Cells
 from bounds.certificate.certificate import Certificate
-from bounds.certificate.explanation import Comparison
+from bounds.certificate.compare import Comparison
 from bounds.certificate.guarantees import HYPOTHESES
 from bounds.figures import logs
 from bounds.figures.drawing import Draw, figure_of
 from bounds.figures.style import look, svg
 from bounds.masks.mask import PAPER
-from bounds.questions.by_position_answer import ByPosition
-from bounds.questions.mask_study_answer import MaskStudy
-from bounds.questions.over_time_answer import RunOverTime
+from bounds.questions.by_position import ByPosition
+from bounds.questions.mask_study import MaskStudy
+from bounds.questions.over_time import RunOverTime
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +151,7 @@ def _seen(c: Certificate) -> Section:
 
 
 def _positions(found: ByPosition) -> Section:
-    kinds, sentence = ", ".join(found.how), found.sentence()
+    kinds, sentence = ", ".join(found.bins.names), found.sentence()
     title = f"Mean divergence of a token ({kinds}) by its position in the response. {sentence}"
     return Section(
         "positions",
@@ -163,19 +163,19 @@ def _positions(found: ByPosition) -> Section:
 
 
 def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
-    asked = "" if study.terms.mask not in PAPER.values() else " (the paper's)"
+    asked = "" if study.mask.rule not in PAPER.values() else " (the paper's)"
     frame, title = logs.mask_frame(study), "What masks keep, and what is left of the guarantee."
-    terms = () if study.terms.lower is None else ("Terms of this mask",)
+    terms = () if study.effect.lower is None else ("Terms of this mask",)
     return Section(
         "masks",
         "What masks would do",
         (
-            f"Looked at: {study.terms.mask}{asked}. {study.sentence()}",
+            f"Looked at: {study.mask.rule}{asked}. {study.sentence()}",
             "A mask changes no bound: it changes neither policy.",
         ),
         picture="" if frame.empty else _picture("masks", frame, logs.draw_masks, f"{title} {study.sentence()}", 2.4),
         points=(
-            *(note for note in study.notes() if not note.startswith("Warning")),
+            *study.notes(),
             *(warning for warning in study.warnings if warning not in said),
         ),
         tables=_captioned(study.tables(), "Masks: what is kept, and the gain", *terms, "By length"),

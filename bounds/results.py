@@ -179,6 +179,23 @@ class IntervalTable:
         """Return one estimate for every label."""
         return [row.get(name) for row in self.rows.values()]
 
+    def estimate(self, label: str, name: str) -> Interval:
+        """Return one estimate.
+
+        Raises
+        ------
+        KeyError
+            If it is not there, or could not be made.
+        """
+        found = self.rows[label][name]
+        if found is None:
+            raise KeyError(f"{name} of {self.of} {label} cannot be estimated")
+        return found
+
+    def values(self, name: str) -> list[float]:
+        """Return the value of one estimate for every label, NaN where there is none."""
+        return [math.nan if i is None else i.value for i in self.column(name)]
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each label: its facts, and value, low and high of each estimate."""
         import pandas as pd
@@ -194,19 +211,33 @@ class IntervalTable:
         return pd.DataFrame(rows)
 
     def cells(
-        self, names: Iterable[str] | None = None, facts: Iterable[str] | None = None, *, marked: str | None = None
+        self,
+        names: Iterable[str] | None = None,
+        facts: Mapping[str, str] | None = None,
+        *,
+        marked: str | None = None,
     ) -> Cells:
-        """Return one row of text for each label: the facts, then the estimates with their intervals, of these names."""
+        """Return text: one row for each label, with its estimates and their intervals, and then its facts.
+
+        Parameters
+        ----------
+        names : names, optional
+            Which estimates; those that no label has are left out.
+        facts : mapping of name to title, optional
+            Which facts; else all.
+        marked : str, optional
+            The label whose row stands out.
+        """
         chosen = [name for name in self.names if names is None or name in names]
-        every = dict.fromkeys(name for label in self.rows for name in self.facts_of(label))
-        known = list(every if facts is None else facts)
+        every = {name: name.replace("_", " ") for label in self.rows for name in self.facts_of(label)}
+        titles = every if facts is None else facts
         rows: list[Row] = []
         for label, row in self.rows.items():
-            there = self.facts_of(label)
-            said = [near(x) if isinstance(x, float) else str(x) for x in (there.get(name, "") for name in known)]
+            known = (self.facts_of(label).get(name, "") for name in titles)
             found = ["-" if row.get(name) is None else str(row[name]) for name in chosen]
-            rows.append(([label, *said, *found], label == marked))
-        return [self.of, *(name.replace("_", " ") for name in known), *chosen], rows
+            said = [near(x) if isinstance(x, float) else str(x) for x in known]
+            rows.append(([label, *found, *said], label == marked))
+        return [self.of, *chosen, *titles.values()], rows
 
 
 class Result(Record):
@@ -230,6 +261,15 @@ class Result(Record):
         """Return lines under the sentence."""
         return []
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is remarkable about the log that it is of: the texts of its findings."""
+        return tuple(found.text for found in getattr(self, "findings", ()))
+
+    def _lines(self) -> list[str]:
+        """Return the notes and the warnings."""
+        return [*self.notes(), *(f"Warning: {text}" for text in self.warnings)]
+
     def to_frame(self) -> pd.DataFrame:
         """Return its numbers as a table for programs, at full precision."""
         raise NotImplementedError
@@ -246,7 +286,7 @@ class Result(Record):
             *([Text(self.heading())] if self.heading() else []),
             *(TerminalTable(*cells) for cells in self.tables()),
             Text(self.sentence(), style="bold"),
-            *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self.notes()),
+            *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self._lines()),
         )
 
     def __str__(self) -> str:
@@ -259,7 +299,7 @@ class Result(Record):
         """Return an HTML fragment (what a notebook shows)."""
         heading = html_lines([self.heading()], "span") if self.heading() else ""
         tables = "".join(html_table(*cells) for cells in self.tables())
-        return heading + tables + html_lines([self.sentence()], "b") + html_lines(self.notes(), "small")
+        return heading + tables + html_lines([self.sentence()], "b") + html_lines(self._lines(), "small")
 
     def to_latex(self) -> str:
         r"""Return the tables as LaTeX tabulars, one after another, under the result in words as a comment.

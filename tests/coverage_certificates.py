@@ -18,7 +18,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bounds.certificate.guarantees import guarantees
-from bounds.certificate.mask_report import kept
+from bounds.certificate.kept import kept
 from bounds.certificate.summary import Summary
 from bounds.masks.mask import Mask
 from bounds.proof.exact import random_problem

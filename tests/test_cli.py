@@ -18,7 +18,7 @@ import bounds
 from bounds.cli import COMMANDS
 from bounds.cli.main import main, trm_bounds
 from bounds.logs import example_path
-from bounds.questions.mask_file import write_masks
+from bounds.questions.mask_study import write_masks
 
 PAPER = ["bstar", "--T", "4096", "--delta", "1e-4", "--epsilon", "5e-3", "--kl-seq", "0.01", "--tv-seq", "0.05"]
 
@@ -391,9 +391,9 @@ def test_masks_writes_what_it_keeps_part_by_part(capsys, tmp_path):
     kept, whole = (pq.read_table(tmp_path / name).drop_columns("place") for name in ("k", "whole"))
     assert kept.equals(whole)
     assert kept["row"].to_pylist() == list(range(96))
-    found, expected = json.loads(out)["terms"], bounds.mask_study(traces, mask=mask).to_dict()
+    found, expected = json.loads(out)["effect"], bounds.mask_study(traces, mask=mask).to_dict()
     for name, end in itertools.product(("lower", "acceptance"), ("value", "low", "high")):
-        assert found[name][end] == pytest.approx(expected["terms"][name][end], rel=1e-9)
+        assert found[name][end] == pytest.approx(expected["effect"][name][end], rel=1e-9)
     assert json.loads(run(capsys, "masks", "--mask", limit, "--json")[1]) == expected
 
 

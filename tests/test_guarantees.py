@@ -357,8 +357,8 @@ def test_a_guarantee_that_rests_on_an_assumption_says_so():
     unnamed = bounds.TraceSet.from_records([{**r, "step": 1} for r in wins], horizon=4)
     assert "under what is assumed" not in bounds.certify(named).sentence()
     assert "under what is assumed of the log: an improvement is guaranteed" in bounds.certify(unnamed).sentence()
-    step = bounds.over_time(unnamed, mask="seq_max_k2<=0.05").steps[0]
-    assert step.acceptance.standing is step.improvement.standing is Standing.ASSUMED
+    step = bounds.over_time(unnamed, mask="seq_max_k2<=0.05").steps["1"]
+    assert step["acceptance"].standing is step["improvement"].standing is Standing.ASSUMED
     assert "under what is assumed" in bounds.over_time(unnamed).notes()[0]
 
 
@@ -373,4 +373,4 @@ def test_every_report_on_a_log_says_that_it_has_a_gap(tmp_path, capsys):
         main([command[0], str(path), *command[1:], "--horizon", "30"])
         captured = capsys.readouterr()
         assert "is clearly below 1" in captured.err, command
-    assert "but for theta's mass where roll has none" in bounds.explain(bounds.read_traces(path, horizon=30)).how
+    assert "but for theta's mass where roll has none" in bounds.explain(bounds.read_traces(path, horizon=30)).kl_seq.of

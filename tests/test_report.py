@@ -131,7 +131,7 @@ def test_each_picture_says_what_its_result_says(parts, whole):
     assert f"{parts['certificate'].best.name}." in bars
     for said, name in ((positions, "by_position"), (masks, "masks"), (steps, "run")):
         assert parts[name].sentence() in said
-    assert all(kind in positions for kind in parts["by_position"].how)
+    assert all(kind in positions for kind in parts["by_position"].bins.names)
 
 
 def test_the_command_line_gives_its_mask_and_its_confidence_to_every_section(tmp_path, capsys):

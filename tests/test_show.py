@@ -154,6 +154,9 @@ def test_a_table_of_intervals_says_the_same_in_every_way():
     assert frame["kl_high"].tolist() == [1.0, 0.4]
     assert frame["gain"].isna().tolist() == [True, False]
     titles, cells = table.cells(marked="1")
-    assert titles == ["step", "responses", "share", "kl", "gain"]
-    assert cells == [(["0", "8", "0.123", "0.5 [0.25, 1]", "-"], False), (["1", "9", "1", "0.3 [0.2, 0.4]", "2"], True)]
-    assert table.cells(["gain"], facts=())[0] == ["step", "gain"]
+    assert titles == ["step", "kl", "gain", "responses", "share"]
+    assert cells == [(["0", "0.5 [0.25, 1]", "-", "8", "0.123"], False), (["1", "0.3 [0.2, 0.4]", "2", "9", "1"], True)]
+    assert table.cells(["gain"], {"responses": "of them"})[0] == ["step", "gain", "of them"]
+    assert table.estimate("1", "gain") == rows["1"]["gain"]
+    with pytest.raises(KeyError, match="gain of step 0 cannot be estimated"):
+        table.estimate("0", "gain")

@@ -185,11 +185,11 @@ def test_a_state_knows_how_and_what_it_read(tmp_path):
 
 
 def test_files_of_a_log_keep_its_changes(tmp_path, rows):
-    from bounds.questions.mask_study import second_half
+    from bounds.questions.mask_study import judging
 
     for k in (0, 1):
         write_jsonl(tmp_path / f"{k}.jsonl", [{**r, "prompt_id": f"{k}{r['prompt_id']}"} for r in rows])
-    log = open_log(tmp_path, horizon=T).filter(second_half)
+    log = open_log(tmp_path, horizon=T).filter(judging)
     assert sum(len(Summary.of(f)) for f in log.split()) == len(Summary.of(log)) < 2 * len(rows)
 
 
@@ -263,12 +263,12 @@ def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
 
 
 def test_only_the_half_on_which_no_mask_is_chosen(rows):
-    from bounds.questions.mask_study import prompt_half, second_half
+    from bounds.questions.mask_study import choosing, judging
 
     traces = bounds.TraceSet.from_records(rows, horizon=T)
-    half = second_half(traces)
+    half = judging(traces)
     m = Summary.of(traces)
-    assert len(half) == int((~prompt_half(m)).sum())
+    assert len(half) == int((~choosing(m)).sum())
     assert set(half.prompt_ids) < set(traces.prompt_ids)
     assert bounds.certify(half).responses == len(half)
 
@@ -285,7 +285,7 @@ def run(capsys, *arguments):
 def test_commands_on_a_log(tmp_path, capsys, rows):
     write_jsonl(tmp_path / "log.jsonl", rows)
     log = tmp_path / "log.jsonl"
-    for command, key in (("certify", "b_star"), ("explain", "splits"), ("metrics", "metrics"), ("masks", "terms")):
+    for command, key in (("certify", "b_star"), ("explain", "splits"), ("metrics", "metrics"), ("masks", "effect")):
         code, out, _ = run(capsys, command, log, "--horizon", T, "--json")
         assert code == 0
         assert key in json.loads(out)

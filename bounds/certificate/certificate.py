@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
 from bounds._text import Cells, Row, many, shown
-from bounds.certificate.explanation import Comparison
+from bounds.certificate.compare import Comparison
 from bounds.certificate.findings import DOUBTS, Finding, Kind
 from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, Guarantees
-from bounds.certificate.mask_parts import MaskReport
+from bounds.certificate.kept import MaskReport
 from bounds.results import Assumption, Interval, Result, Standing, jsonable
 from bounds.rules.bound import Bound, BoundTable, Withheld, withheld_lines
 
@@ -104,11 +104,6 @@ class Certificate(Result):
     def best_published(self) -> Bound | None:
         """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
         return self.b_star_published
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The texts of the findings."""
-        return tuple(f.text for f in self.findings)
 
     @property
     def improvement(self) -> Interval | None:
@@ -207,7 +202,7 @@ class Certificate(Result):
 
     @staticmethod
     def _noise_line(noise: Comparison) -> str:
-        (floor, _, _), (above, low, high) = noise.first["kl_seq"].texts(), noise.difference["kl_seq"].texts()
+        (floor, _, _), (above, low, high) = noise["kl_seq"].first.texts(), noise["kl_seq"].difference.texts()
         return (
             f"Noise floor: two forward passes of the same weights alone give kl_seq = {floor}; what is above it is "
             f"{above} ({low} to {high})."
@@ -261,7 +256,7 @@ class Certificate(Result):
         """Return what the numbers rest on, what was assumed, what is remarkable."""
         lines = [self.of_intervals(), "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}."]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
-        return [*lines, *self.details(), *(f"Warning: {w}" for w in self.warnings)]
+        return [*lines, *self.details()]
 
     def of_intervals(self) -> str:
         """Return what the intervals are."""

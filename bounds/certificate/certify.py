@@ -23,7 +23,7 @@ from bounds.certificate.findings import (
     refuse_refuted,
 )
 from bounds.certificate.guarantees import Claim, Guarantees, guarantees, through_surrogate
-from bounds.certificate.mask_report import kept, mask_report
+from bounds.certificate.kept import kept, mask_report
 from bounds.certificate.summary import Summary
 from bounds.logs.batch import TraceError
 from bounds.masks.mask import Mask

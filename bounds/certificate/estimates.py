@@ -13,7 +13,7 @@ import numpy as np
 from bounds._checks import FloatArray, unknown
 from bounds._rounding import exact
 from bounds.certificate.findings import odd_mean_ratio, support_gap
-from bounds.certificate.mask_terms import no_mask
+from bounds.certificate.kept import no_mask
 from bounds.certificate.summary import Summary
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3, shortfall

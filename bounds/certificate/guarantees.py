@@ -22,7 +22,7 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse
 from bounds._text import shown
-from bounds.certificate.mask_terms import Terms
+from bounds.certificate.kept import UnderMask
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
 from bounds.intervals import INTERVALS, betting, betting_these_prompts, clustered_mean, leave_one_out, prompt_means
@@ -345,13 +345,13 @@ def masked(summary: Summary, keep: BoolArray, confidence: float, cap: float | No
     log P is then at most ``cap`` times the horizon.
     """
     low, high = summary.reading.reward_range
-    spread, terms = high - low, Terms(summary, confidence)
+    spread, under = high - low, UnderMask(summary, confidence)
     if cap is None:
-        lower, upper = terms.ends(keep)
+        lower, upper = under.ends(keep)
         ends, standing = (lower.low, upper.high), Standing.ESTIMATED
     else:
         reach = 1.0 + summary.horizon * cap * (1.0 + 2e-6)
-        below, above = (prompt_means(v, summary.prompt) for v in terms.values(keep))
+        below, above = (prompt_means(v, summary.prompt) for v in under.values(keep))
         lower = betting(below, _half(confidence), low=-reach, high=reach, side="lower")
         upper = betting(above, _half(confidence), low=-reach, high=reach, side="upper")
         ends, standing = (spread * lower.low, spread * upper.high), Standing.ASSUMED

@@ -182,6 +182,24 @@ COLUMNS: Mapping[str, _Column] = MappingProxyType(
 )
 
 
+def _sum_of(values: Callable[[TraceSet], FloatArray]) -> Callable[[TraceSet], FloatArray]:
+    def total(traces: TraceSet) -> FloatArray:
+        with np.errstate(over="ignore"):
+            return np.asarray(np.add.reduceat(values(traces), traces.starts[:-1]))
+
+    return total
+
+
+#: Further numbers of each response, which are kept where a question asks for them.
+ASKED_FOR: Mapping[str, Callable[[TraceSet], FloatArray]] = MappingProxyType(
+    {
+        "k3_inverse_sum": _sum_of(lambda t: k3(-t.log_ratio)),
+        "chi2_token_sum": _sum_of(lambda t: np.expm1(2.0 * t.log_ratio)),
+        "probability_gap_sum": _sum_of(lambda t: np.abs(np.exp(t.train) - np.exp(t.rollout))),
+    }
+)
+
+
 def rows(part: Part, statistics: Iterable[str] = ()) -> dict[str, npt.NDArray[Any]]:
     """Return :data:`COLUMNS` of each response, and what masks look at.
 
@@ -190,7 +208,7 @@ def rows(part: Part, statistics: Iterable[str] = ()) -> dict[str, npt.NDArray[An
     part : Part
         N responses.
     statistics : names
-        As :func:`bounds.masks.statistics.pooled` takes them.
+        Of :data:`ASKED_FOR`, or as :func:`bounds.masks.statistics.pooled` takes them.
 
     Returns
     -------
@@ -198,9 +216,13 @@ def rows(part: Part, statistics: Iterable[str] = ()) -> dict[str, npt.NDArray[An
         What the log allows.
     """
     found = {name: values for name, column in COLUMNS.items() if (values := column(part)) is not None}
-    traces = part.traces
+    return found | statistics_of(part.traces, statistics)
+
+
+def statistics_of(traces: TraceSet, names: Iterable[str]) -> dict[str, FloatArray]:
+    """Return statistics of each response, arrays [N]; ``names`` as in :func:`rows`."""
     tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
-    return found | {name: pooled(name, tokens) for name in statistics}
+    return {name: ASKED_FOR[name](traces) if name in ASKED_FOR else pooled(name, tokens) for name in names}
 
 
 def prompt_number(key: str) -> int:

@@ -153,7 +153,7 @@ class Summary(_Known):
         if isinstance(source, Summary):
             if set(wanted) <= set(source.statistics) and suprema <= source.suprema and not riding:
                 return source
-            wanted, suprema, source = (*source.statistics, *wanted), suprema or source.suprema, source._again()
+            wanted, suprema, source = (*source.statistics, *wanted), suprema or source.suprema, source.again()
         log = [source] if isinstance(source, TraceSet) else source
         if isinstance(log, str | Path | Iterator) or not isinstance(log, Iterable):
             raise TypeError(
@@ -337,11 +337,18 @@ class Summary(_Known):
         """
         equal = np.ptp(np.bincount(self.prompt)) == 0
         if not equal and "weighed" not in self._cached:
-            self.weigh_positions([weighed_positions(self._again(), self.group_sizes())])
+            self.weigh_positions([weighed_positions(self.again(), self.group_sizes())])
         sums, size = (self._positions, len(self)) if equal else (self._cached["weighed"], self.prompts)
         return {name: np.pad(values, (0, self.horizon - values.size)) / size for name, values in sums.items()}
 
-    def _again(self) -> Iterable[TraceSet]:
+    def again(self) -> Iterable[TraceSet]:
+        """Return the log, to be gone through once more.
+
+        Raises
+        ------
+        TraceError
+            If the summary was kept without it.
+        """
         if self.log is None:
             raise TraceError("this summary was kept without its log, which has to be read again: use Summary.of(log)")
         return self.log

@@ -13,7 +13,7 @@ import bounds
 from bounds.cli import options
 from bounds.cli.command import FILE, command, option
 from bounds.cli.output import emit, progress
-from bounds.cli.reading import Source, open_log, warn_about
+from bounds.cli.reading import Source, open_log
 
 if TYPE_CHECKING:
     pass
@@ -85,7 +85,6 @@ def certify(
     if noise_floor is not None:
         as_it_is = {"train": (), "without_staleness": False, "split": False, "engine": "local", "resume": None}
         noise = open_log(**{**log, **as_it_is, "paths": (noise_floor,)}).summary()
-        warn_about(noise)
     source = open_log(**log)
     statistics = () if html is None else statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)
     m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))

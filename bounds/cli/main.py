@@ -1,4 +1,4 @@
-"""The command line: ``trm-bounds COMMAND``. Text on stdout, warnings on stderr; 0 done, 1 not so, 2 bad input."""
+"""The command line: ``trm-bounds COMMAND``. Text on stdout, errors on stderr; 0 done, 1 not so, 2 bad input."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What people see: results on stdout, warnings and one line about long work on stderr."""
+"""What people see: results on stdout, one line about long work on stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -28,12 +28,6 @@ def show(renderable: object) -> None:
         console.print(renderable)
     else:
         print(plain(renderable))
-
-
-def warn(texts: Iterable[object]) -> None:
-    """Print warnings."""
-    for text in texts:
-        print(f"warning: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import bounds
 from bounds.cli import options
 from bounds.cli.command import FILE, command, number, option
-from bounds.cli.output import emit, warn
-from bounds.cli.reading import answer, open_log, warn_about
+from bounds.cli.output import emit
+from bounds.cli.reading import answer, open_log
 
 
 @command("steps", "trm-bounds steps 'run/*.jsonl' --horizon 4096 --limit 0.5", options.PATHS)
@@ -36,7 +35,6 @@ def steps(
     if figure is not None:
         check_free(figure, force=force)
     m = open_log(example="run", **log).summary(mask=mask)
-    warn_about(m, by_step=True)
     limits = {} if limit is None else {"limit": limit}
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
@@ -76,8 +74,7 @@ def masks(
 ) -> None:
     """Print what a mask keeps and costs."""
     from bounds._files import check_free
-    from bounds.questions.mask_file import write_masks
-    from bounds.questions.mask_study import DEFAULT, statistics_for
+    from bounds.questions.mask_study import DEFAULT, statistics_for, write_masks
 
     mask = bounds.Mask.parse(DEFAULT) if mask is None else mask
     if write is not None:
@@ -86,21 +83,18 @@ def masks(
     study = bounds.mask_study(source.summary(statistics=statistics_for(mask)), mask=mask, confidence=confidence)
     if write is not None:
         write_masks(source.log, mask, write, force=force)
-    emit(study if as_json else replace(study, warnings=()), as_json)
-    warn(study.warnings)
+    emit(study, as_json)
 
 
 @command("objectives", "trm-bounds objectives 'run/*.jsonl' --horizon 4096", options.PATHS)
 @options.log
 @options.mask()
 @options.looking
-def objectives(confidence: float, mask: bounds.Mask | None, as_json: bool, **log: Any) -> None:
+def objectives(**asked: Any) -> None:
     """Print what trainers optimise, against L'."""
     from bounds.questions.objectives import STATISTICS, objectives
 
-    m = open_log(**log).summary(mask=mask, statistics=STATISTICS)
-    warn_about(m)
-    emit(objectives(m, confidence=confidence, mask=mask), as_json)
+    answer(objectives, statistics=STATISTICS, **asked)
 
 
 @command("explain", "trm-bounds explain 'run/*.jsonl' --horizon 4096", options.PATHS)
@@ -117,8 +111,6 @@ def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **reading:
     if len(paths) != 2:
         raise ValueError(f"compare needs two logs, got {len(paths)} (write globs in quotes)")
     logs = [open_log(paths=(path,), **reading).summary() for path in paths]
-    for m in logs:
-        warn_about(m)
     emit(bounds.compare(*logs, confidence=confidence), as_json)
 
 
@@ -126,6 +118,6 @@ def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **reading:
 @options.log
 def metrics(**asked: Any) -> None:
     """Print the scalars that trainers log."""
-    from bounds.questions.metrics import metrics
+    from bounds.questions.metrics import STATISTICS, metrics
 
-    answer(metrics, **asked)
+    answer(metrics, statistics=STATISTICS, **asked)

@@ -1,4 +1,4 @@
-"""How commands read logs: the one file here that knows what logs, summaries and their warnings are made of."""
+"""How commands read logs: the one file here that knows what logs and summaries are made of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds.cli.output import emit, progress, warn
+from bounds.cli.output import emit, progress
 
 if TYPE_CHECKING:
     from bounds.certificate.summary import Summary
@@ -60,7 +60,7 @@ def open_log(
     """Open the log that options name; without a path, an example inside the package."""
     from bounds import logs
     from bounds.logs.traces import TraceSet
-    from bounds.questions.mask_study import second_half
+    from bounds.questions.mask_study import judging
 
     if train and not paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
@@ -68,22 +68,22 @@ def open_log(
     if without_staleness:
         log = log.filter(TraceSet.engine)
     if split:
-        log = log.filter(second_half)
+        log = log.filter(judging)
     return Source(log, split, engine, resume)
 
 
-def answer(question: Callable[..., Any], *, as_json: bool, confidence: float, **reading: Any) -> None:
-    """Ask ``question(log, confidence=...)``, and print its answer and what is remarkable."""
-    source = open_log(**reading)
-    warn_about(source.summary())
-    emit(question(source.log, confidence=confidence), as_json)
-
-
-def warn_about(m: Summary, *, by_step: bool = False) -> None:
-    """Print what is remarkable about a log."""
-    from bounds.certificate.findings import findings
-
-    warn(findings(m, by_step=by_step))
+def answer(
+    question: Callable[..., Any],
+    *,
+    as_json: bool,
+    confidence: float,
+    mask: Mask | None = None,
+    statistics: Iterable[str] = (),
+    **log: Any,
+) -> None:
+    """Ask ``question(summary, confidence=...)`` of a log, and print its answer."""
+    summary = open_log(**log).summary(mask=mask, statistics=statistics)
+    emit(question(summary, confidence=confidence, **({} if mask is None else {"mask": mask})), as_json)
 
 
 @contextlib.contextmanager

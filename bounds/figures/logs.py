@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bounds.certificate.certificate import Certificate
-    from bounds.questions.by_position_answer import ByPosition
-    from bounds.questions.mask_study_answer import MaskStudy
-    from bounds.questions.over_time_answer import RunOverTime
+    from bounds.questions.by_position import ByPosition
+    from bounds.questions.mask_study import MaskStudy
+    from bounds.questions.over_time import RunOverTime
 
 
 def ladder_frame(certificate: Certificate) -> pd.DataFrame:

@@ -18,9 +18,9 @@ from bounds.figures.drawing import (
     number_beside,
 )
 from bounds.figures.style import COLUMN
-from bounds.questions.by_position_answer import ByPosition
-from bounds.questions.mask_study_answer import MaskStudy
-from bounds.questions.over_time_answer import RunOverTime
+from bounds.questions.by_position import ByPosition
+from bounds.questions.mask_study import MaskStudy
+from bounds.questions.over_time import RunOverTime
 from bounds.rules.bound import BoundTable
 
 if TYPE_CHECKING:
