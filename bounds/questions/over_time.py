@@ -13,7 +13,7 @@ from bounds._checks import BoolArray, FloatArray, confidence_level, number, refu
 from bounds._text import Cells, many, shown
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.findings import Finding, findings
-from bounds.certificate.guarantees import improvement
+from bounds.certificate.guarantees import Gain
 from bounds.certificate.kept import acceptance, kept
 from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean
@@ -166,9 +166,5 @@ def _step(s: Summary, here: BoolArray, kl: FloatArray, confidence: float) -> dic
         "ppl_gap": mean(np.abs(log_product) / s["length"][here]),
         "acceptance": None,  # comes later
         "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
-        "improvement": improvement(
-            s["reward"][here], log_product, prompt, s.reading.reward_range, confidence, s.standing
-        )
-        if rewarded
-        else None,
+        "improvement": Gain(s, confidence, here).new_prompts() if rewarded else None,
     }
