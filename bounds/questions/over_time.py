@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.questions.parts import labels_in_order
 from bounds.results import Interval, IntervalTable, Result, Standing
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _LEAST = 1e-15  # an error probability that 1 - error can still say
 _TABLES = ("kl_seq", "worst_case_error", "ppl_gap"), ("acceptance", "surrogate_gain", "improvement")
@@ -75,10 +72,6 @@ class RunOverTime(Result):
     def tables(self) -> list[Cells]:
         """Return divergences, then what the steps bring; one row for each step."""
         return [self.steps.cells(names, {"prompts": "prompts"}, marked=self.lost) for names in _TABLES]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each step: value, low and high of each estimate."""
-        return self.steps.to_frame()
 
     def notes(self) -> list[str]:
         """Return whether one may look after every step."""
