@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -82,24 +82,6 @@ class Ragged:
         values = np.full(lengths.sum(), filler)
         values[np.repeat(self.given, lengths)] = self.values
         return values
-
-
-@dataclass(frozen=True, slots=True)
-class Places(Sequence[str]):
-    """Where rows of one file stand; a text is made when it is asked for, which is seldom."""
-
-    path: str
-    rows: range
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> Places: ...
-    def __getitem__(self, i: int | slice) -> str | Places:
-        return Places(self.path, self.rows[i]) if isinstance(i, slice) else f"{self.path}: row {self.rows[i]}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Places, Ragged, Row, TraceError, Wanted, in_batches
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Ragged, Row, TraceError, Wanted, in_batches
 from bounds.logs.decode import ahead, decode, documents, field_names, look
 
 _HORIZON_KEY = b"trm_bounds.horizon"
@@ -113,7 +113,7 @@ def _parquet(path: Path) -> Iterator[Batch]:
     row = 0
     try:
         for cells in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
-            places = Places(str(path), range(row, row + cells.num_rows))
+            places = [f"{path}: row {row + i}" for i in range(cells.num_rows)]
             columns = {name: cells.column(name) for name in names}
             if cells.num_rows and all(_plain(name, column.type) for name, column in columns.items()):
                 yield _side_by_side(places, columns, others)
@@ -147,7 +147,7 @@ def _plain(name: str, kind: Any) -> bool:
     return is_number(kind.value_type) or (name == "tokens" and types.is_string(kind.value_type))
 
 
-def _side_by_side(places: Places, columns: Mapping[str, Any], others: Mapping[str, int]) -> Batch:
+def _side_by_side(places: list[str], columns: Mapping[str, Any], others: Mapping[str, int]) -> Batch:
     tokens, rows = {}, {}
     for name, column in columns.items():
         if name in NUMBERS or name == "tokens":
@@ -169,7 +169,7 @@ def _ragged(column: Any) -> Ragged:
     return Ragged(values, starts, lists.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _one_by_one(places: Places, columns: Mapping[str, Any], others: Mapping[str, int]) -> Iterator[Row]:
+def _one_by_one(places: list[str], columns: Mapping[str, Any], others: Mapping[str, int]) -> Iterator[Row]:
     cells = {name: column.to_pylist() for name, column in columns.items()}
     unread = dict.fromkeys(others, ...)
     for i, place in enumerate(places):

@@ -117,6 +117,7 @@ class Checked:
         self.horizon = horizon
         self._known_shape = shape
         self._columns: dict[str, Any] = {}
+        self._ends: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -125,7 +126,9 @@ class Checked:
         """Whether each row has a field [rows]."""
         if name in self.batch.tokens:
             return self.batch.tokens[name].given
-        return np.array([value is not None for value in self.batch.row_field(name)], dtype=np.bool_)
+        if name in self.batch.rows:
+            return np.array([value is not None for value in self.batch.rows[name]], dtype=np.bool_)
+        return np.zeros(len(self), dtype=np.bool_)
 
     @cached_property
     def policy(self) -> BoolArray | None:
@@ -162,6 +165,15 @@ class Checked:
             self._columns[name] = values if self.policy is None else values[self.policy]
         return self._columns.get(name)
 
+    def within(self, name: str, low: float, high: float) -> bool:
+        """Whether all values of a column are in a range; so is a column that is not there, and never NaN."""
+        values = self.column(name)
+        if values is None or not values.size:
+            return True
+        if name not in self._ends:
+            self._ends[name] = float(values.min()), float(values.max())
+        return low <= self._ends[name][0] and self._ends[name][1] <= high
+
     def locate(self, token: int) -> tuple[int, int]:
         """Return the row of a policy token, and its position there."""
         row = int(np.searchsorted(self.starts, token, side="right")) - 1
@@ -169,12 +181,13 @@ class Checked:
 
     def missing(self, name: str) -> BoolArray | None:
         """Return which policy tokens lack a value that their row says it has; None where none does."""
+        lowest, highest = np.nextafter(SENTINEL, 0.0), np.inf if name in EXACT_RANGE else np.finfo(np.float64).max
+        return None if self.within(name, lowest, highest) else self.outside(name, lowest, highest, self.given(name))
+
+    def outside(self, name: str, low: float, high: float, rows: BoolArray) -> BoolArray:
+        """Return which policy tokens of some rows have a value outside a range, or NaN."""
         values = self.column(name)
-        highest = np.inf if name in EXACT_RANGE else np.finfo(np.float64).max
-        if values is None or not values.size or (values.min() > SENTINEL and values.max() <= highest):  # false for NaN
-            return None
-        inside = (values > SENTINEL) & (values <= highest)
-        return np.asarray(~inside & np.repeat(self.given(name), self.lengths))
+        return np.asarray(~((values >= low) & (values <= high)) & np.repeat(rows, self.lengths))
 
     @cached_property
     def dropped(self) -> BoolArray:
@@ -311,36 +324,27 @@ def _refused_missing(seen: Checked, name: str) -> Found:
     )
 
 
-def _outside(seen: Checked, name: str, low: float, high: float) -> int | None:
-    """The first token of a row that is not dropped, whose value is outside a range."""
-    values = seen.column(name)
-    if values is None or not values.size or (values.min() >= low and values.max() <= high):
-        return None
-    looked_at = np.repeat(seen.given(name) & ~seen.dropped, seen.lengths)
-    return _first(~((values >= low) & (values <= high)) & looked_at)
-
-
-def _positive(seen: Checked, name: str) -> Found:
-    """A log-probability is at most 0, but for rounding."""
-    dtype = seen.reading.logprob_dtype
-    tolerance = POSITIVE_TOLERANCE[dtype]
-    if (k := _outside(seen, name, -np.inf, tolerance)) is None:
-        return None
-    row, position = seen.locate(k)
-    return row, (
-        f"{name}[{position}] must be a log-probability (at most 0), got {seen.column(name)[k]:g}; "
-        f"{dtype} explains up to {tolerance:g} (logprob_dtype, --logprob-dtype)"
-    )
-
-
 def _impossible(seen: Checked, name: str) -> Found:
-    """An exact divergence outside its range, but for rounding."""
-    top = EXACT_RANGE[name]
-    if (k := _outside(seen, name, -RANGE_TOLERANCE, top * (1.0 + RANGE_TOLERANCE))) is None:
+    """A log-probability above 0 or an exact divergence outside its range, but for rounding."""
+    low, high, domain, why = _domain(name, seen.reading.logprob_dtype)
+    if seen.within(name, low, high):
+        return None
+    k = _first(seen.outside(name, low, high, seen.given(name) & ~seen.dropped))
+    if k is None:
         return None
     row, position = seen.locate(k)
-    domain = "a number >= 0" if np.isinf(top) else f"a number in [0, {top:g}]"
-    return row, f"{name}[{position}] must be {domain}, got {seen.column(name)[k]:g}"
+    return row, f"{name}[{position}] must be {domain}, got {seen.column(name)[k]:g}{why}"
+
+
+def _domain(name: str, dtype: str) -> tuple[float, float, str, str]:
+    """The least and the largest value, what that is called, and what may be done about another."""
+    if name in EXACT_RANGE:
+        top = EXACT_RANGE[name]
+        called = "a number >= 0" if np.isinf(top) else f"a number in [0, {top:g}]"
+        return -RANGE_TOLERANCE, top * (1.0 + RANGE_TOLERANCE), called, ""
+    tolerance = POSITIVE_TOLERANCE[dtype]
+    why = f"; {dtype} explains up to {tolerance:g} (logprob_dtype, --logprob-dtype)"
+    return -np.inf, tolerance, "a log-probability (at most 0)", why
 
 
 def _reward(seen: Checked) -> Found:
@@ -377,7 +381,7 @@ CHECKS: tuple[Callable[[Checked], Found], ...] = (
     partial(_misnamed, name="reward", is_meant=lambda other: other == "rewards", what="one number a response"),
     *(partial(_other_length, name=name) for name in (*NUMBERS, "tokens")),
     _no_mask,
-    *(partial(check, name=name) for name in _LOGPROBS for check in (_refused_missing, _positive)),
+    *(partial(check, name=name) for name in _LOGPROBS for check in (_refused_missing, _impossible)),
     *(partial(_refused_missing, name=name) for name in EXACT_RANGE),
     *(partial(_impossible, name=name) for name in EXACT_RANGE),
     _reward,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,9 @@ from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading, plain_tex
 
 if TYPE_CHECKING:
     import pandas as pd
+
+#: Attributes of a TraceSet with an entry for each policy token.
+_PER_TOKEN = ("rollout", "train", "old", "kept", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,7 @@ class LeftOut:
     notes: tuple[str, ...] = ()
 
     def __add__(self, other: LeftOut) -> LeftOut:
-        return LeftOut(
-            self.empty + other.empty,
-            self.padding + other.padding,
-            self.dropped + other.dropped,
-            self.lifted + other.lifted,
-            self.ungrouped + other.ungrouped,
-            self.masked + other.masked,
-            tuple(dict.fromkeys((*self.notes, *other.notes))),
-        )
+        return LeftOut(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +88,7 @@ class TraceSet:
     exact: Mapping[str, FloatArray] = field(default_factory=dict)  # kl, tv, chi2 [tokens], where logged
     old: FloatArray | None = None
     reading: Reading = field(default_factory=Reading)
-    where: Sequence[str] = ()
+    where: tuple[str, ...] = ()
     kept: IntArray | None = None  # position of each policy token in its record, unless all tokens of all records are
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # step, ... of each response, where logged
     tokens: npt.NDArray[Any] | None = None  # ids or texts [tokens]
@@ -187,13 +182,10 @@ class TraceSet:
         mask: npt.ArrayLike | None = None,
         rewards: npt.ArrayLike | None = None,
         prompt_ids: Sequence[object] | npt.ArrayLike | None = None,
-        horizon: int | None = None,
         kl: npt.ArrayLike | None = None,
         tv: npt.ArrayLike | None = None,
         chi2: npt.ArrayLike | None = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        logprob_dtype: str = "float32",
-        on_missing: str = "error",
+        **options: Any,
     ) -> Self:
         """From padded arrays, as trainers hold them in memory.
 
@@ -207,8 +199,8 @@ class TraceSet:
             Raw reward, and which prompt was answered.
         kl, tv, chi2 : arrays [B, L], optional
             Exact full-vocabulary divergences at each context (KL(roll||theta) in nats).
-        horizon, reward_range, logprob_dtype, on_missing
-            As in :meth:`from_records`.
+        options
+            As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing.
 
         Raises
         ------
@@ -220,34 +212,23 @@ class TraceSet:
         >>> TraceSet.from_arrays([[-1.0, -0.5]], [[-1.1, 0.0]], mask=[[1, 0]], horizon=4)
         TraceSet(1 response, 1 prompt, 1 token, horizon 4)
         """
-        arrays = {
-            "rollout_logprobs": rollout_logprobs,
-            "train_logprobs": train_logprobs,
-            "mask": mask,
-            "kl": kl,
-            "tv": tv,
-            "chi2": chi2,
-        }
-        given = {name: _grid(name, a) for name, a in arrays.items() if a is not None}
-        shape = given["rollout_logprobs"].shape
-        for name, a in given.items():
+        arrays: dict[str, Any] = {"rollout_logprobs": rollout_logprobs, "train_logprobs": train_logprobs}
+        arrays |= {"mask": mask, "kl": kl, "tv": tv, "chi2": chi2}
+        columns: dict[str, Any] = {name: _grid(name, a) for name, a in arrays.items() if a is not None}
+        shape = columns["rollout_logprobs"].shape
+        for name, a in columns.items():
             if a.shape != shape:
                 raise TraceError(
                     f"{name} must be an array [B, L] of the shape of rollout_logprobs {shape}, got {a.shape}"
                 )
-        per_row = {n: list(v) for n, v in (("reward", rewards), ("prompt_id", prompt_ids)) if v is not None}  # type: ignore[arg-type]
-        for name, values in per_row.items():
-            if len(values) != shape[0]:
+        for name, given in (("reward", rewards), ("prompt_id", prompt_ids)):
+            values = None if given is None else list(given)  # type: ignore[arg-type]
+            if values is not None and len(values) != shape[0]:
                 raise TraceError(f"{name} must have one entry for each of the {shape[0]} responses, got {len(values)}")
-        columns: dict[str, Any] = {**given, **per_row}
+            if values is not None:
+                columns[name] = values
         records = ({name: values[i] for name, values in columns.items()} for i in range(shape[0]))
-        return cls.from_records(
-            records,
-            horizon=horizon,
-            reward_range=reward_range,
-            logprob_dtype=logprob_dtype,
-            on_missing=on_missing,
-        )
+        return cls.from_records(records, **options)
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, **options: Any) -> Self:
@@ -283,7 +264,7 @@ class TraceSet:
             horizon_guessed=seen.horizon is None,
             reward=seen.reward if has.get("reward") else None,
             reading=seen.reading,
-            where=seen.batch.places,
+            where=tuple(seen.batch.places),
             labels={
                 name: tuple("" if value is None else plain_text(value) for value in seen.batch.row_field(name))
                 for name in LABELS
@@ -291,7 +272,8 @@ class TraceSet:
             },
             tokens=seen.column("tokens") if (seen.given("tokens") | ~seen.used).all() else None,
         )
-        part = part if seen.used.all() else part.select(seen.used)
+        if not seen.used.all():
+            part = part.select(seen.used)
         lifted = sum(int((values < 0.0).sum()) for values in part.exact.values())
         exact = {name: np.clip(values, 0.0, EXACT_RANGE[name]) for name, values in part.exact.items()}
         return replace(part, exact=exact, left_out=_left_out(seen, lifted))
@@ -326,52 +308,46 @@ class TraceSet:
         full = [part for part in every if len(part)]
         if not full:
             raise no_response(left_out)
-        if len(full) == 1:
-            return replace(full[0], left_out=left_out)
-        first = full[0]
+        columns: dict[str, Any] = {
+            name: _concatenated([getattr(part, name) for part in full]) for name in (*_PER_TOKEN, "reward")
+        }
+        if any(part.kept is not None for part in full):
+            columns["kept"] = np.concatenate([part.position for part in full])
         names = {name: k for k, name in enumerate(dict.fromkeys(name for part in full for name in part.prompt_ids))}
-        lengths = np.concatenate([part.lengths for part in full])
         return replace(
-            first,
-            rollout=np.concatenate([part.rollout for part in full]),
-            train=np.concatenate([part.train for part in full]),
-            old=_concatenated([part.old for part in full]),
-            exact={name: np.concatenate([part.exact[name] for part in full]) for name in first.exact},
-            starts=np.concatenate([[0], np.cumsum(lengths)]),
-            kept=None if all(part.kept is None for part in full) else np.concatenate([part.position for part in full]),
+            full[0],
+            **columns,
+            exact={name: np.concatenate([part.exact[name] for part in full]) for name in full[0].exact},
+            starts=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in full]))]),
             prompt=np.concatenate([np.array([names[n] for n in part.prompt_ids])[part.prompt] for part in full]),
             prompt_ids=tuple(names),
             horizon=max(part.horizon for part in full),
-            reward=_concatenated([part.reward for part in full]),
             where=tuple(place for part in full for place in part.where),
             labels={
                 name: tuple(text for part in full for text in part.labels.get(name, [""] * len(part)))
                 for name in LABELS
                 if any(name in part.labels for part in full)
             },
-            tokens=_concatenated([part.tokens for part in full]),
             left_out=left_out,
         )
 
     def select(self, keep: BoolArray) -> Self:
         """Some of the responses, ``keep`` [N] (at least one)."""
-        tokens = np.repeat(keep, self.lengths)
+        tokens, rows = np.repeat(keep, self.lengths), np.flatnonzero(keep).tolist()
         codes, prompt = np.unique(self.prompt[keep], return_inverse=True)
-        chosen = np.flatnonzero(keep).tolist()
+        columns: dict[str, Any] = {
+            name: None if (values := getattr(self, name)) is None else values[tokens] for name in _PER_TOKEN
+        }
         return replace(
             self,
-            rollout=self.rollout[tokens],
-            train=self.train[tokens],
-            old=None if self.old is None else self.old[tokens],
-            tokens=None if self.tokens is None else self.tokens[tokens],
+            **columns,
             exact={name: values[tokens] for name, values in self.exact.items()},
             starts=np.concatenate([[0], np.cumsum(self.lengths[keep])]),
-            kept=None if self.kept is None else self.kept[tokens],
             prompt=prompt,
             prompt_ids=tuple(self.prompt_ids[k] for k in codes),
             reward=None if self.reward is None else self.reward[keep],
-            where=tuple(self.where[i] for i in chosen),
-            labels={name: tuple(texts[i] for i in chosen) for name, texts in self.labels.items()},
+            where=tuple(self.where[i] for i in rows),
+            labels={name: tuple(texts[i] for i in rows) for name, texts in self.labels.items()},
         )
 
     def engine(self) -> Self:
@@ -427,7 +403,7 @@ def _left_out(seen: Checked, lifted: int) -> LeftOut:
     zeros = [rollout.lengths[row] > 0 and not np.any(rollout[row]) for row in empty]
     return LeftOut(
         empty=Seen(len(empty), places[empty[0]] if empty else ""),
-        padding=sum(zeros),
+        padding=int(sum(zeros)),
         dropped=Seen(int(seen.dropped.sum()), seen.first_dropped if seen.dropped.any() else ""),
         lifted=lifted,
         ungrouped=Seen(len(unnamed), places[unnamed[0]] if unnamed else ""),
