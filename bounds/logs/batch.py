@@ -60,8 +60,8 @@ class Ragged:
         """Put lists together; None where a row has none."""
         given = np.array([values is not None for values in lists])
         sizes = [0 if values is None else values.size for values in lists]
-        values = np.concatenate([values for values in lists if values is not None])
-        return cls(values, np.concatenate([[0], np.cumsum(sizes)]), given)
+        full = [values for values in lists if values is not None and values.size]  # an empty list has no dtype
+        return cls(np.concatenate(full or [np.zeros(0)]), np.concatenate([[0], np.cumsum(sizes)]), given)
 
     @property
     def lengths(self) -> IntArray:
@@ -115,10 +115,10 @@ class Batch:
         )
 
     def records(self) -> Iterator[Row]:
-        """Yield the rows one by one; a field that is not read is ``...``."""
+        """Yield the rows one by one; the first row that has a field that is not read has ``...`` there."""
         fields: dict[str, Any] = {**self.tokens, **self.rows}
         for i, place in enumerate(self.places):
-            unread = {name: ... for name, first in self.others.items() if first <= i}
+            unread = {name: ... for name, first in self.others.items() if first == i}
             yield place, {name: values[i] for name, values in fields.items()} | unread
 
 

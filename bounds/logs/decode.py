@@ -9,11 +9,11 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from threading import Thread
+from typing import Any, BinaryIO, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -132,12 +132,40 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, none of them None; while one is used, a thread reads the next."""
-    with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(next, items, None)
-        while (item := following.result()) is not None:
-            following = reader.submit(next, items, None)
-            yield item
+    """Yield the same items, none of them None; while one is used, a thread reads the next.
+
+    A thread reads one item and ends: there is nothing to be shut down, and so nothing to wait for, when the rest is not
+    wanted. (A pool must be shut down; where the garbage collector does it, that may never end.)
+    """
+    following = _Reading(items)
+    while (item := following.result()) is not None:
+        following = _Reading(items)
+        yield item
+
+
+class _Reading(Thread, Generic[T]):
+    """The next item, while it is read."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        super().__init__()
+        self._items = items
+        self._item: T | None = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Read it."""
+        try:
+            self._item = next(self._items, None)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> T | None:
+        """Wait for it; None at the end."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._item
 
 
 def field_names(text: bytes) -> tuple[str, ...]:
