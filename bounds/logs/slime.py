@@ -52,7 +52,7 @@ def _load(path: Path) -> Any:
 
 
 def _floats(sample: Mapping[str, Any], name: str, where: str) -> FloatArray:
-    """A field as float64; a tensor may not claim more numbers than it stores."""
+    """Return a field as float64; a tensor may not claim more numbers than it stores."""
     import torch
 
     value = sample.get(name)
@@ -69,7 +69,7 @@ def _floats(sample: Mapping[str, Any], name: str, where: str) -> FloatArray:
 
 
 def _reward(dump: Mapping[str, Any], sample: Mapping[str, Any]) -> Any:
-    """The raw reward of the whole batch where it is kept: the sample's own may be normalised in its group."""
+    """Take the raw reward of the whole batch where it is kept: the sample's own may be normalised in its group."""
     raw, place = dump.get("raw_reward"), sample.get("rollout_position")
     if isinstance(raw, Sequence) and isinstance(place, int) and 0 <= place < len(raw):
         return raw[place]
