@@ -15,8 +15,8 @@ import pytest
 from memory_study import write_log
 
 from bounds import open_log
-from bounds.certificate import moments as moments_module
-from bounds.certificate.moments import Moments
+from bounds.certificate import summary
+from bounds.certificate.summary import Summary
 
 TOKENS, ROUNDS = 2 * 10**7, 5
 COLUMNS = ["prompt_id", "reward", "rollout_logprobs", "train_logprobs"]
@@ -70,10 +70,10 @@ def write_nemo(path, rows, prompt=200, tokens=1000):
 
 
 def by(worth, path, horizon):
-    """Moments of a log of which the part beyond ``worth`` tokens is looked at by the kernel."""
+    """The summary of a log of which the part beyond ``worth`` tokens is looked at by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments_module, "WORTH_COMPILING", worth)
-        return len(Moments.of(open_log(path, horizon=horizon)))
+        patch.setattr(summary, "WORTH_COMPILING", worth)
+        return len(Summary.of(open_log(path, horizon=horizon)))
 
 
 def report(title, tokens, runs):
@@ -103,8 +103,8 @@ def test_parquet(tmp_path):
         {
             "pyarrow alone, the same batches": lambda: read_parquet(path),
             "pyarrow alone, the whole table": lambda: read_parquet(path, table=True),
-            "moments": lambda: by(moments_module.WORTH_COMPILING, path, 512),
-            "moments, without numba": lambda: by(2**60, path, 512),
+            "summary": lambda: by(summary.WORTH_COMPILING, path, 512),
+            "summary, without numba": lambda: by(2**60, path, 512),
         },
     )
 
@@ -117,6 +117,6 @@ def test_nemo_rl(tmp_path):
         600_000,
         {
             "a bare typed decode": lambda: decode_nemo(path),
-            "moments": lambda: by(moments_module.WORTH_COMPILING, path, 1024),
+            "summary": lambda: by(summary.WORTH_COMPILING, path, 1024),
         },
     )

@@ -18,7 +18,7 @@ LITERAL_T = 10**6
 
 
 def literal_adaptive(T: int, delta: float, epsilon: float) -> float:
-    """4 eps sum_t min(1, (T-t) eps, sqrt((T-t) delta/2)), as one would write it: one rule, NumPy over t."""
+    """Compute 4 eps sum_t min(1, (T-t) eps, sqrt((T-t) delta/2)) as one would write it: one rule, NumPy over t."""
     k = np.arange(T, dtype=np.float64)
     return float(4 * epsilon * np.minimum(1.0, np.minimum(k * epsilon, np.sqrt(k * delta / 2))).sum())
 

@@ -32,7 +32,7 @@ ROUNDS = 7
 
 
 def on_cpu() -> None:
-    """Each hook against one training step of 64 responses (forward, backward, Adam)."""
+    """Time each hook against one training step of 64 responses (forward, backward, Adam)."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     task, rows = Task(), 64
@@ -82,7 +82,7 @@ def _shares(step: Callable[[], None], calls: dict[str, Callable[[], object]]) ->
 
 
 def on_gpu() -> None:
-    """Exact divergences and the mask on them at a vocabulary of 152,000, as a share of the memory's bandwidth."""
+    """Time exact divergences and the mask on them at a vocabulary of 152,000, as a share of the memory's bandwidth."""
     if not torch.cuda.is_available():
         print("GPU part: NOT RUN, there is no GPU here")
         return

@@ -34,7 +34,7 @@ def _improvement(rng: np.random.Generator, n: int, kl: float) -> Widths:
 
 
 def _widths(values: FloatArray, mean: float, low: float, high: float) -> Widths:
-    """Of every method that takes such values."""
+    """Return the width of every method that takes such values."""
     binary = bool(np.isin(values, (low, high)).all())
     return {
         name: mean - interval(values, CONFIDENCE, low=low, high=high, side="lower").low

@@ -2,119 +2,51 @@
 
 ``bounds.unified(T=4096, delta=1e-4)`` bounds |J(theta) - J(roll) - L'|, the error of the surrogate;
 ``bounds.certify(bounds.read_traces("run/*.jsonl", horizon=4096))`` does so from logged responses.
-Names load on first use, so that ``import bounds`` stays light.
+Names load on first use, so that ``import bounds`` stays light; ``__init__.pyi`` says them to type checkers and editors.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
-#: Public name -> where it lives ("module:attribute", or a module).
-_HOMES = {
-    "RULES": "bounds.rules.unified:RULES",
-    "Certificate": "bounds.certificate.certificate:Certificate",
-    "BoundTable": "bounds.rules.bound:BoundTable",
-    "Interval": "bounds.results:Interval",
-    "Mask": "bounds.masks.mask:Mask",
-    "MaskStudy": "bounds.questions.mask_study_answer:MaskStudy",
-    "Profile": "bounds.rules.profile:Profile",
-    "Rule": "bounds.rules.rule:Rule",
-    "Standing": "bounds.results:Standing",
-    "TraceError": "bounds.logs.batch:TraceError",
-    "TraceSet": "bounds.logs.traces:TraceSet",
-    "by_position": "bounds.questions.by_position:by_position",
-    "certify": "bounds.certificate.certify:certify",
-    "compare": "bounds.certificate.compare:compare",
-    "divergence": "bounds.divergence",
-    "example_traces": "bounds.logs:example_traces",
-    "explain": "bounds.questions.explain:explain",
-    "figures": "bounds.figures",
-    "largest": "bounds.rules.largest:largest",
-    "over_time": "bounds.questions.over_time:over_time",
-    "open_log": "bounds.logs:open_log",
-    "mask_study": "bounds.questions.mask_study:mask_study",
-    "plot_bounds": "bounds.figures.plots:plot_bounds",
-    "plot_by_position": "bounds.figures.plots:plot_by_position",
-    "plot_ladder": "bounds.figures.plots:plot_ladder",
-    "plot_masks": "bounds.figures.plots:plot_masks",
-    "plot_over_time": "bounds.figures.plots:plot_over_time",
-    "proof": "bounds.proof",
-    "read_traces": "bounds.logs:read_traces",
-    "rule": "bounds.rules.unified:rule",
-    "trust_regions": "bounds.rules.largest:trust_regions",
-    "unified": "bounds.rules.unified:unified",
+#: Where the public names live: module -> names, or none if the module itself is public.
+_PUBLIC = {
+    "bounds.certificate.certificate": ("Certificate",),
+    "bounds.certificate.certify": ("certify",),
+    "bounds.certificate.compare": ("compare",),
+    "bounds.divergence": (),
+    "bounds.figures": (),
+    "bounds.figures.plots": ("plot_bounds", "plot_by_position", "plot_ladder", "plot_masks", "plot_over_time"),
+    "bounds.logs": ("example_traces", "open_log", "read_traces"),
+    "bounds.logs.batch": ("TraceError",),
+    "bounds.logs.traces": ("TraceSet",),
+    "bounds.masks.mask": ("Mask",),
+    "bounds.proof": (),
+    "bounds.questions.by_position": ("by_position",),
+    "bounds.questions.explain": ("explain",),
+    "bounds.questions.mask_study": ("MaskStudy", "mask_study"),
+    "bounds.questions.over_time": ("over_time",),
+    "bounds.results": ("Interval", "Standing"),
+    "bounds.rules.bound": ("BoundTable",),
+    "bounds.rules.largest": ("largest", "trust_regions"),
+    "bounds.rules.profile": ("Profile",),
+    "bounds.rules.rule": ("Rule",),
+    "bounds.rules.unified": ("RULES", "rule", "unified"),
 }
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names or (module.removeprefix("bounds."),)}
 
-__all__ = [
-    "RULES",
-    "BoundTable",
-    "Certificate",
-    "Interval",
-    "Mask",
-    "MaskStudy",
-    "Profile",
-    "Rule",
-    "Standing",
-    "TraceError",
-    "TraceSet",
-    "by_position",
-    "certify",
-    "compare",
-    "divergence",
-    "example_traces",
-    "explain",
-    "figures",
-    "largest",
-    "mask_study",
-    "open_log",
-    "over_time",
-    "plot_bounds",
-    "plot_by_position",
-    "plot_ladder",
-    "plot_masks",
-    "plot_over_time",
-    "proof",
-    "read_traces",
-    "rule",
-    "trust_regions",
-    "unified",
-]
-
-if TYPE_CHECKING:
-    from bounds import divergence as divergence
-    from bounds import figures as figures
-    from bounds import proof as proof
-    from bounds.certificate.certificate import Certificate
-    from bounds.certificate.certify import certify
-    from bounds.certificate.compare import compare
-    from bounds.figures.plots import plot_bounds, plot_by_position, plot_ladder, plot_masks, plot_over_time
-    from bounds.logs import example_traces, open_log, read_traces
-    from bounds.logs.batch import TraceError
-    from bounds.logs.traces import TraceSet
-    from bounds.masks.mask import Mask
-    from bounds.questions.by_position import by_position
-    from bounds.questions.explain import explain
-    from bounds.questions.mask_study import mask_study
-    from bounds.questions.mask_study_answer import MaskStudy
-    from bounds.questions.over_time import over_time
-    from bounds.results import Interval, Standing
-    from bounds.rules.bound import BoundTable
-    from bounds.rules.largest import largest, trust_regions
-    from bounds.rules.profile import Profile
-    from bounds.rules.rule import Rule
-    from bounds.rules.unified import RULES, rule, unified
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME:
         raise AttributeError(f"module 'bounds' has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, attribute) if attribute else found
+    module = importlib.import_module(_HOME[name])
+    return getattr(module, name) if name in _PUBLIC[_HOME[name]] else module
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

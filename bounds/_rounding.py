@@ -27,12 +27,12 @@ _UNIT = Fraction(1, 2**53)
 
 
 def exact(x: float) -> Fraction:
-    """The rational number that a float is; +inf becomes :data:`INFINITE`. NaN raises ValueError."""
+    """Return the rational number that a float is; +inf becomes :data:`INFINITE`. NaN raises ValueError."""
     return INFINITE if x == math.inf else Fraction(x)
 
 
 def round_up(x: Fraction) -> float:
-    """The smallest float64 that is not below the non-negative rational ``x``, or +inf beyond the largest.
+    """Return the smallest float64 that is not below the non-negative rational ``x``, or +inf beyond the largest.
 
     >>> round_up(Fraction(1, 10)) >= Fraction(1, 10)
     True
@@ -44,7 +44,7 @@ def round_up(x: Fraction) -> float:
 
 
 def round_down(x: Fraction) -> float:
-    """The largest float64 that is not above the rational ``x`` (of any sign), or -inf below the least.
+    """Return the largest float64 that is not above the rational ``x`` (of any sign), or -inf below the least.
 
     >>> round_down(Fraction(-1, 10)) <= Fraction(-1, 10)
     True
@@ -56,7 +56,7 @@ def round_down(x: Fraction) -> float:
 
 
 def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
-    """Rationals low <= sqrt(x) <= high, equal for perfect squares, else 2^-79 apart (relative) or less."""
+    """Return rationals low <= sqrt(x) <= high, equal for perfect squares, else 2^-79 apart (relative) or less."""
     if x == 0:
         return x, x
     magnitude = x.numerator.bit_length() - x.denominator.bit_length()
@@ -68,12 +68,12 @@ def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def sqrt_up(x: Fraction) -> Fraction:
-    """An upper value of sqrt(x), closer than 2^-79 relative."""
+    """Return an upper value of sqrt(x), closer than 2^-79 relative."""
     return sqrt_enclosure(x)[1]
 
 
 def largest_integer(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The largest integer in [low, high] where a predicate holds that is true up to somewhere; None if nowhere.
+    """Find the largest integer in [low, high] where a predicate holds that is true up to somewhere; None if nowhere.
 
     Safe side: ``holds`` was seen to be true at the answer, and false right above it.
     """
@@ -88,7 +88,7 @@ def largest_integer(holds: Callable[[int], bool], low: int, high: int) -> int | 
 
 
 def largest_float(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """The same over the float64 numbers from ``low`` >= 0 to ``high`` (inf allowed), by bisection on their order."""
+    """Find the same among the float64 numbers from ``low`` >= 0 to ``high`` (inf allowed), by bisection."""
     order = struct.Struct("<d"), struct.Struct("<q")
     first, last = (order[1].unpack(order[0].pack(x))[0] for x in (low, high))
 
@@ -101,12 +101,12 @@ def largest_float(holds: Callable[[float], bool], low: float, high: float) -> fl
 
 
 def floor_within(x: Fraction, limit: int) -> int:
-    """min(floor(x), limit)."""
+    """Return min(floor(x), limit)."""
     return limit if x >= limit else math.floor(x)
 
 
 def sum_up(terms: FloatArray, roundings: int = 0) -> Fraction:
-    """An upper value of the exact sum of non-negative float64 terms (inf allowed).
+    """Bound from above the exact sum of non-negative float64 terms (inf allowed).
 
     ``roundings`` says how many float64 roundings each term already carries. The margin is that of any
     summation tree of depth at most 256 + log2(n) (NumPy sums pairwise in blocks of 128), so it stays below
@@ -121,7 +121,7 @@ def _raised(total: float, size: int, roundings: int) -> Fraction:
 
 
 def dot_up(a: FloatArray, b: FloatArray, roundings: int = 0) -> Fraction:
-    """An upper value of sum(a * b) for non-negative arrays; ``roundings``: those that a and b carry.
+    """Bound from above sum(a * b) for non-negative arrays; ``roundings``: those that a and b carry.
 
     Products that underflow lose at most one smallest subnormal each. An infinite entry times 0 is 0: an empty term.
     """
@@ -136,14 +136,14 @@ _BLOCK = 512
 
 
 def _dot(a: FloatArray, b: FloatArray) -> float:
-    """sum(a * b) in blocks of 512, within which the order does not matter to the margin: each adds 511 times."""
+    """Compute sum(a * b) in blocks of 512; within one the order does not matter to the margin: each adds 511 times."""
     whole = a.size - a.size % _BLOCK
     blocks = np.matmul(a[:whole].reshape(-1, 1, _BLOCK), b[:whole].reshape(-1, _BLOCK, 1))
     return float(np.sum(blocks)) + float(a[whole:] @ b[whole:])
 
 
 def _scaled_dot_up(a: FloatArray, b: FloatArray, roundings: int) -> Fraction:
-    """The same where the sum is 0, beyond the floats, NaN from 0 * inf, or so small that underflow counts.
+    """Bound the same where the sum is 0, beyond the floats, NaN from 0 * inf, or so small that underflow counts.
 
     Both are scaled by powers of two to have their largest entry near 1.
     """
@@ -151,7 +151,7 @@ def _scaled_dot_up(a: FloatArray, b: FloatArray, roundings: int) -> Fraction:
     both = (a > 0.0) & (b > 0.0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         products = np.where(both, _scaled(a, -shift_a) * _scaled(b, -shift_b), 0.0)
-    total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
+        total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
     if math.isinf(total):
         return INFINITE
     least = Fraction(math.ulp(0.0)) * underflowed
@@ -168,7 +168,7 @@ def _exponent(x: FloatArray) -> int:
 
 
 def enclosure(function: Callable[[Any], Any], bits: int = 0) -> tuple[Fraction, Fraction]:
-    """A lower and an upper value, each closer than 2^-99 relative, of a non-negative transcendental expression.
+    """Return a lower and an upper value, each closer than 2^-99 relative, of a non-negative transcendental expression.
 
     ``function`` takes mpmath's interval context and returns an interval; ``bits`` is how many leading bits
     may cancel in it, and 160 more are carried. The ends of mpmath's exp and log can be wrong in their last
@@ -181,12 +181,12 @@ def enclosure(function: Callable[[Any], Any], bits: int = 0) -> tuple[Fraction, 
 
 
 def upper_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
-    """The upper one; see :func:`enclosure`."""
+    """Return the upper value of :func:`enclosure`."""
     return enclosure(function, bits)[1]
 
 
 def interval(context: Any, x: Fraction) -> Any:
-    """A rational as an interval of the context."""
+    """Return a rational as an interval of the context."""
     return context.mpf(x.numerator) / context.mpf(x.denominator)
 
 
@@ -198,7 +198,7 @@ def _interval_context() -> Any:
 
 
 def _rational(end: Any) -> Fraction:
-    """The rational that one end of an interval (itself an interval of width 0) is."""
+    """Return the rational that one end of an interval (itself an interval of width 0) is."""
     sign, mantissa, exponent, _ = end._mpi_[1]
     if not mantissa and exponent:
         return INFINITE  # mpmath's inf (or nan, of which nothing is known)

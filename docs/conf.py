@@ -40,7 +40,7 @@ exclude_patterns = [".*", "docs/_build", "**/.ipynb_checkpoints"]
 # docstrings state types and shapes; the annotations of arrays and of lazily imported packages would only repeat them
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"inherited-members": "object, BaseException, int, Enum, Protocol"}
+autodoc_default_options = {"inherited-members": "object, BaseException, int, str, Enum, Protocol"}
 numpydoc_show_class_members = False  # autodoc shows them
 numpydoc_validation_checks = {"PR02", "GL06", "GL07"}  # parameters and sections that do not exist, or stand elsewhere
 default_role = "code"
@@ -65,7 +65,7 @@ html_copy_source = False
 
 
 def setup(app):
-    """Pictures that README shows by HTML, for light and for dark pages, are where it says."""
+    """Copy the pictures that README shows by HTML, for light and for dark pages, to where it says."""
     app.connect("build-finished", _copy_figures)
 
 

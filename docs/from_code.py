@@ -6,17 +6,14 @@ every rule of ``bounds.RULES``. ``command-help``: what ``trm-bounds COMMAND --he
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import inspect
 import io
-import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
-from unittest import mock
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -24,7 +21,8 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
 import bounds
-from bounds.cli import main as cli
+from bounds.cli import COMMANDS
+from bounds.cli.main import main
 from bounds.rules.fields import FIELDS
 
 
@@ -108,8 +106,7 @@ class CommandHelp(_FromCode):
     """The help of each command, as it is printed."""
 
     def text(self) -> Iterator[str]:
-        (commands,) = (a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
-        for name in commands.choices:
+        for name in COMMANDS:
             yield from _heading(f"trm-bounds {name}")
             yield from (".. code-block:: text", "")
             yield textwrap.indent(_printed(name, "--help-all"), "   ")
@@ -117,11 +114,8 @@ class CommandHelp(_FromCode):
 
 def _printed(*arguments: str) -> str:
     out = io.StringIO()
-    plain = {**os.environ, "COLUMNS": "96", "NO_COLOR": "1"}
-    plain.pop("FORCE_COLOR", None)
-    here = mock.patch.dict(os.environ, plain, clear=True), contextlib.redirect_stdout(out)
-    with here[0], here[1], contextlib.suppress(SystemExit):
-        cli.main(arguments)
+    with contextlib.redirect_stdout(out):
+        main(arguments)
     return out.getvalue()
 
 
@@ -159,7 +153,7 @@ def _link(name: str, thing: Any) -> str:
 
 
 def _comment(name: str, thing: Any) -> list[str]:
-    """The lines ``#: ...`` above data, which have no docstring, in the module where they stand."""
+    """Return the lines ``#: ...`` above data, which have no docstring, in the module where they stand."""
     for module in sorted(m for m in sys.modules if m.partition(".")[0] == "bounds"):
         if getattr(sys.modules[module], name, None) is thing:
             found = ModuleAnalyzer.for_module(module).find_attr_docs()

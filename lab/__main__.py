@@ -99,7 +99,7 @@ def _given(arguments: argparse.Namespace, kind: type[Any]) -> dict[str, Any]:
 
 
 def _options(parser: argparse.ArgumentParser, kind: type[Any], **defaults: Any) -> None:
-    """One option for each field of a settings class."""
+    """Add one option for each field of a settings class."""
     for f in fields(kind):
         choices = sorted(METHODS) if f.name == "method" else None
         default = defaults.get(f.name, f.default)
@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     _options(sub, Pretraining)
     command("calibrate", _calibrate, "fix the thresholds on the calibration seed")
     sub = command("train", _train, "one training run")
-    sub.add_argument("--log", type=Path, help="only a log of it over time, for certify --by-step")
+    sub.add_argument("--log", type=Path, help="only a log of it over time, for trm-bounds steps")
     sub.add_argument("--every", type=int, default=2, help="with --log: every so many steps (default 2)")
     _options(sub, Run, method="trm-avg", seed=0)
     sub = command("compare", _compare, "all runs of a preset, the table and the figures")

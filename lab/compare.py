@@ -36,7 +36,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Preset:
-    """Which runs are compared."""
+    """Runs that are compared."""
 
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -52,7 +52,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def load_base(path: Path = BASE) -> dict[str, Tensor]:
-    """The pretrained weights, in float32 (the file holds bfloat16)."""
+    """Return the pretrained weights, in float32 (the file holds bfloat16)."""
     return {name: value.float() for name, value in torch.load(path, weights_only=True).items()}
 
 
@@ -62,13 +62,13 @@ def save_base(weights: Mapping[str, Tensor], path: Path = BASE) -> None:
 
 
 def shipped(base: Path = BASE) -> Start:
-    """The weights and thresholds that stand beside this file."""
+    """Return the weights and thresholds that stand beside this file."""
     thresholds = json.loads(THRESHOLDS.read_text()) if THRESHOLDS.exists() else {}
     return Start(load_base(base), thresholds)
 
 
 def calibrate(start: Start, run: Run, progress: Progress = print) -> dict[str, float]:
-    """Thresholds from the first half of a run of plain token IS on the calibration seed.
+    """Find thresholds on the first half of a run of plain token IS on the calibration seed.
 
     ``epsilon`` and ``delta`` are the largest TV and KL there. They only shape the weights of LN-TRM: a largest
     value seen is no supremum.
@@ -87,7 +87,7 @@ def calibrate(start: Start, run: Run, progress: Progress = print) -> dict[str, f
 
 
 def _calibration_run(start: Start, run: Run, progress: Progress) -> tuple[list[npt.NDArray[np.float64]], float, float]:
-    """Log ratios of each response, and the largest exact TV and KL."""
+    """Return the log ratios of each response, and the largest exact TV and KL."""
     trainer = Trainer(replace(run, method="token-is", seed=CALIBRATION_SEED), start)
     log_ratio, largest_tv, largest_kl = [], 0.0, 0.0
     while trainer.step < run.steps // 2:
@@ -107,7 +107,7 @@ def _calibration_run(start: Start, run: Run, progress: Progress) -> tuple[list[n
 def compare(
     preset: Preset, start: Start, folder: Path, progress: Progress = print, *, logs: Path | None = None
 ) -> pd.DataFrame:
-    """Every run of a preset that is not done yet, all methods of a seed first; one row for each step of each run.
+    """Make every run of a preset that is not done yet, all methods of a seed first; one row for each step of each run.
 
     With ``logs``, the first seed of each method leaves a log there.
     """
@@ -124,7 +124,7 @@ def compare(
 
 
 def finished(folder: Path, preset: Preset) -> pd.DataFrame:
-    """The rows of a preset's runs that have reached their end."""
+    """Return the rows of a preset's runs that have reached their end."""
     parts = []
     for method, seed in product(preset.methods, preset.seeds):
         path = folder / f"{method}-{seed}" / "metrics.jsonl"
@@ -137,7 +137,7 @@ def finished(folder: Path, preset: Preset) -> pd.DataFrame:
 
 
 def step_zero(preset: Preset, start: Start) -> pd.DataFrame:
-    """The score that every run starts from, as one row for each of them."""
+    """Return the score that every run starts from, as one row for each of them."""
     model = new_model(start.task, shape_of(start.base))
     model.load_state_dict(start.base)
     first = score(model, start.task, preset.run.held_out)
@@ -156,7 +156,7 @@ _SHOWN = {
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
-    """By method, over seeds with t-intervals: the last score, its difference to token IS, means of the second half.
+    """Sum up by method, with t-intervals over seeds: last score, its difference to token IS, means of the second half.
 
     The difference is taken seed by seed: a seed draws the same prompts for every method.
     """
@@ -181,7 +181,7 @@ def _interval(name: str, values: pd.Series[float], low: float, high: float) -> d
 
 
 def as_text(table: pd.DataFrame) -> str:
-    """The summary as a Markdown table."""
+    """Return the summary as a Markdown table."""
     titles = {"score": "score", "gain": "score - token IS", "log_ppl_abs_diff": "PPL gap"}
     titles |= {n: n for n in ("kl_seq", "worst_case_error", "acceptance")}
     lines = [f"| method | seeds | {' | '.join(titles.values())} |", "|---" * (len(titles) + 2) + "|"]

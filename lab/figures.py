@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from bounds import RULES
-from bounds.figures import save, write_csv
 from bounds.figures.drawing import FAMILY_TITLES, legend_below
-from bounds.figures.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted
+from bounds.figures.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted, save
 from lab.methods import METHODS
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ _LINES: dict[str, tuple[str, int | str, str, float]] = {
 
 
 def _shade(name: int | str) -> str:
-    """A colour, by its number in the package's cycle, or itself."""
+    """Return a colour, by its number in the package's cycle, or itself."""
     if isinstance(name, int):
         return colour(name)
     return muted() if name == "muted" else name
 
 
 def bands(rows: pd.DataFrame, column: str, *, window: int) -> pd.DataFrame:
-    """Mean, smallest and largest over seeds of a running mean: columns method, step, mean, least, most, seeds."""
+    """Take mean, smallest and largest over seeds of a running mean: columns method, step, mean, least, most, seeds."""
     parts = []
     for method in (m for m in METHODS if m in set(rows["method"])):
         part = rows[rows["method"] == method].dropna(subset=[column])
@@ -62,7 +62,7 @@ def bands(rows: pd.DataFrame, column: str, *, window: int) -> pd.DataFrame:
 
 
 def plot_bands(frame: pd.DataFrame, axes: list[Axes], ylabel: str) -> None:
-    """One panel without and one with sequence masks; the band is the range over seeds, dots are held-out scores."""
+    """Draw a panel without and one with sequence masks; the band is the range over seeds, dots are held-out scores."""
     groups = ([m for m in METHODS if METHODS[m].rule is None], [m for m in METHODS if METHODS[m].rule is not None])
     for ax, methods, title in zip(axes, groups, ("no mask", "sequence masks"), strict=True):
         for k, method in enumerate(m for m in methods if m in set(frame["method"])):
@@ -80,7 +80,7 @@ def plot_bands(frame: pd.DataFrame, axes: list[Axes], ylabel: str) -> None:
 
 
 def write_experiment(rows: pd.DataFrame, folder: Path) -> list[Path]:
-    """``experiment_ppl_gap`` and ``experiment_score``."""
+    """Write ``experiment_ppl_gap`` and ``experiment_score``."""
     seeds = rows["seed"].nunique()
     text = f"(running mean of 5 steps; mean and range over {seeds} seeds)"
     gap = bands(rows, "log_ppl_abs_diff", window=5)
@@ -96,16 +96,13 @@ def write_experiment(rows: pd.DataFrame, folder: Path) -> list[Path]:
             "share solved",
         ),
     ):
-
-        def draw(axes: list[Axes], frame: pd.DataFrame = frame, ylabel: str = ylabel) -> None:
-            plot_bands(frame, axes, ylabel)
-
+        draw = partial(plot_bands, frame, ylabel=ylabel)
         paths += _write(f"{title}\n{text}", draw, frame, folder / name, sharey=True)
     return paths
 
 
 def plot_bounds(frame: pd.DataFrame, ax: Axes) -> None:
-    """Every rule's bound and the truth against the step, on a logarithmic scale."""
+    """Draw every rule's bound and the truth against the step, on a logarithmic scale."""
     for family, shade in (("published", PUBLISHED), ("sharp", SHARP)):
         for k, rule in enumerate(r for r in RULES if r.family == family):
             label = None if k else f"each rule, {FAMILY_TITLES[family]}"
@@ -121,7 +118,7 @@ def plot_bounds(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def plot_improvement(frame: pd.DataFrame, ax: Axes) -> None:
-    """The certificate's interval at each step, and the true improvement."""
+    """Draw the certificate's interval at each step, and the true improvement."""
     middle = (frame["improvement_low"] + frame["improvement_high"]) / 2
     reach = (frame["improvement_high"] - frame["improvement_low"]) / 2
     ax.errorbar(frame["step"], middle, reach, fmt="none", ecolor=PUBLISHED, elinewidth=1.0, alpha=0.6, label="interval")
@@ -132,7 +129,7 @@ def plot_improvement(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def write_tiny(frame: pd.DataFrame, folder: Path) -> list[Path]:
-    """``bound_vs_truth``."""
+    """Write ``bound_vs_truth``."""
     inside = covered(frame, "improvement").sum()
     least = min((frame[f"bound {rule.name}"] - frame["worst_case_error"]).min() for rule in RULES)
     above = "every bound lies above the truth" if least >= 0 else f"a bound lies {-least:.2g} below the truth"
@@ -148,7 +145,7 @@ def write_tiny(frame: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def covered(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
-    """At which steps the truth lies in the interval of the certificate."""
+    """Return at which steps the truth lies in the interval of the certificate."""
     return (frame[f"{name}_low"] <= frame[name]) & (frame[name] <= frame[f"{name}_high"])
 
 
@@ -165,4 +162,4 @@ def _write(
         return figure
 
     stem.parent.mkdir(parents=True, exist_ok=True)
-    return [*save(make, stem), write_csv(data, stem.with_suffix(".csv"))]
+    return save(make, data, stem)

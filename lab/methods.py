@@ -16,7 +16,7 @@ CLIP = (0.8, 1.28)
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss sees: log-probs of the sampled tokens [B, L], and per response [B] the advantage."""
+    """Inputs of a loss: log-probs of the sampled tokens [B, L], and per response [B] the advantage."""
 
     rollout: Tensor
     train: Tensor
@@ -25,17 +25,17 @@ class Batch:
 
 
 def no_correction(batch: Batch, keep: Tensor) -> Tensor:
-    """As if the training policy had sampled: every ratio is 1, the gradient is A grad log theta."""
+    """Pretend that the training policy had sampled: every ratio is 1, the gradient is A grad log theta."""
     return masked_surrogate_loss(batch.train.detach(), batch.train, batch.mask, batch.advantages, keep)
 
 
 def surrogate(batch: Batch, keep: Tensor) -> Tensor:
-    """The (masked) surrogate of the paper."""
+    """Return the (masked) surrogate of the paper."""
     return masked_surrogate_loss(batch.rollout, batch.train, batch.mask, batch.advantages, keep)
 
 
 def clipped(batch: Batch, keep: Tensor) -> Tensor:
-    """PPO's pessimistic minimum of the plain and the clipped ratio, token by token, in the same normalisation."""
+    """Take PPO's pessimistic minimum of the plain and the clipped ratio, token by token, in the same normalisation."""
     ratio = torch.where(batch.mask, batch.train - batch.rollout, 0.0).exp()
     advantages = batch.advantages[:, None]
     gain = torch.minimum(ratio * advantages, ratio.clamp(*CLIP) * advantages)
@@ -51,7 +51,7 @@ class Method:
     rule: Callable[[Mapping[str, float]], str] | None = None
 
     def keep(self, batch: Batch, thresholds: Mapping[str, float]) -> Tensor:
-        """Which responses [B] the method keeps."""
+        """Return which responses [B] the method keeps."""
         if self.rule is None:
             return batch.mask.any(dim=1)
         return trust_region_mask(batch.rollout, batch.train, batch.mask, self.rule(thresholds))

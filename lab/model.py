@@ -33,7 +33,7 @@ class KeyValueCache:
         self.filled = 0
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append one layer's keys and values [B, heads, n, width]; all of them so far."""
+        """Append one layer's keys and values [B, heads, n, width], and return all of them so far."""
         end = self.filled + keys.shape[2]
         self.keys[layer, :, :, self.filled : end] = keys
         self.values[layer, :, :, self.filled : end] = values
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
             nn.init.normal_(embedding.weight, std=0.2)
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Logits; a cache is filled as a side effect (several tokens at once only into an empty one)."""
+        """Return logits; a cache is filled as a side effect (several tokens at once only into an empty one)."""
         start = 0 if cache is None else cache.filled
         x = self.token(tokens) + self.position.weight[start : start + tokens.shape[1]]
         for layer, block in enumerate(self.blocks):
@@ -85,7 +85,7 @@ class Transformer(nn.Module):
 
 
 def engine(model: Transformer, precision: str) -> Transformer:
-    """The copy that samples: weights and arithmetic in bfloat16, or weights rounded to int8 besides.
+    """Make the copy that samples: weights and arithmetic in bfloat16, or weights rounded to int8 besides.
 
     Parameters
     ----------

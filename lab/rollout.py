@@ -28,12 +28,12 @@ class Rollout:
 
     @property
     def logprobs(self) -> Tensor:
-        """Log-probs of the sampled tokens [B, L]."""
+        """Return the log-probs of the sampled tokens [B, L]."""
         return at(self.log_law, self.tokens)
 
 
 def at(log_law: Tensor, tokens: Tensor) -> Tensor:
-    """The entry of each row [.., V] that belongs to its token [..]."""
+    """Return the entry of each row [.., V] that belongs to its token [..]."""
     return log_law.gather(-1, tokens[..., None]).squeeze(-1)
 
 
@@ -74,7 +74,7 @@ def _draw(engine: Transformer, prompts: Tensor, horizon: int, generator: torch.G
 
 
 def training_law(model: Transformer, rollout: Rollout) -> Tensor:
-    """The training policy's log-probs of the whole vocabulary at every context of the responses [B, L, V]."""
+    """Return the training policy's log-probs of the whole vocabulary at every context of the responses [B, L, V]."""
     everything = torch.cat([rollout.prompts, rollout.tokens[:, :-1]], 1)
     first = rollout.prompts.shape[1] - 1
     return model(everything)[:, first:].log_softmax(-1)

@@ -38,7 +38,7 @@ class Task:
         return 6 * (self.most - 1)
 
     def problem(self, rng: np.random.Generator) -> tuple[str, int]:
-        """One prompt and the right result."""
+        """Draw one prompt and the right result."""
         count = int(rng.integers(self.least, self.most + 1))
         numbers = rng.integers(1, MODULUS, count)
         signs = rng.choice(list(_OPERATIONS), count - 1)
@@ -50,13 +50,13 @@ class Task:
         return text.ljust(self.prompt_length - 1) + ":", value
 
     def problems(self, rng: np.random.Generator, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Prompts [count, prompt_length] as tokens, and the right results [count]."""
+        """Draw prompts [count, prompt_length] as tokens, and the right results [count]."""
         pairs = [self.problem(rng) for _ in range(count)]
         return np.array([encode(text) for text, _ in pairs]), np.array([value for _, value in pairs])
 
 
 def working(prompt: str, rng: np.random.Generator, mistakes: float) -> str:
-    """An answer in which each line is wrong with probability ``mistakes``, and what follows goes on from there."""
+    """Write an answer in which each line is wrong with probability ``mistakes``, all that follows goes on from it."""
     text = prompt.rstrip(" :")
     value, lines = int(text[0]), []
     for sign, number in zip(text[1::2], text[2::2], strict=True):
@@ -74,10 +74,10 @@ def is_right(answer: str, result: int) -> bool:
 
 
 def encode(text: str) -> list[int]:
-    """Characters to tokens."""
+    """Turn characters into tokens."""
     return [_CODE[c] for c in text]
 
 
 def decode(tokens: npt.ArrayLike) -> str:
-    """Tokens to characters."""
+    """Turn tokens into characters."""
     return "".join(CHARACTERS[k] for k in np.asarray(tokens))

@@ -42,7 +42,7 @@ class TinyRun:
 
 @cache
 def contexts(t: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """All contexts [V^t, t] of position t, in the order of :class:`bounds.proof.exact.Tree`."""
+    """Return all contexts [V^t, t] of position t, in the order of :class:`bounds.proof.exact.Tree`."""
     return np.stack(np.unravel_index(np.arange(WIDTH**t), (WIDTH,) * t), axis=1) if t else np.zeros((1, 0), np.int64)
 
 
@@ -53,7 +53,7 @@ def has_ended(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @cache
 def rewards(target: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The reward of each response [V^T]; after the full stop only full stops count (others are never reached)."""
+    """Reward each response [V^T]; after the full stop only full stops count (others are never reached)."""
     everything = contexts(HORIZON)
     total = np.where(everything == END, 0, everything).sum(axis=1)
     return np.where(has_ended(everything) & (total % MODULUS == target), 1.0, 0.0)
@@ -68,7 +68,7 @@ class Policy(nn.Module):
         self.layers = nn.Sequential(nn.Linear(features, hidden), nn.Tanh(), nn.Linear(hidden, WIDTH))
 
     def forward(self, prompt: int, tokens: np.ndarray[Any, Any]) -> Tensor:
-        """Log-probs [n, V] after the contexts [n, t]; once ended, the full stop repeats with probability 1."""
+        """Return log-probs [n, V] after the contexts [n, t]; once ended, the full stop repeats with probability 1."""
         n, t = tokens.shape
         columns = np.zeros((n, 4), dtype=np.int64)
         columns[:, 0], columns[:, 1] = prompt, t
@@ -83,20 +83,20 @@ class Policy(nn.Module):
         return torch.where(torch.from_numpy(has_ended(tokens))[:, None], only_end, law)
 
     def tree_rows(self, prompt: int) -> tuple[np.ndarray[Any, Any], ...]:
-        """Probabilities [V^t, V] of each position."""
+        """Return the probabilities [V^t, V] of each position."""
         with torch.no_grad():
             return tuple(self(prompt, contexts(t)).exp().numpy() for t in range(HORIZON))
 
 
 def coarse(policy: Policy) -> Policy:
-    """The engine's copy: weights rounded to bfloat16."""
+    """Make the engine's copy: weights rounded to bfloat16."""
     twin = Policy()
     twin.load_state_dict({n: v.to(torch.bfloat16).float() for n, v in policy.state_dict().items()})
     return twin
 
 
 def enumerate_truth(roll: Policy, theta: Policy) -> dict[str, Any]:
-    """J of both policies, L', Error, every divergence, and every rule's bound on |Error|."""
+    """Enumerate J of both policies, L', Error, every divergence, and every rule's bound on |Error|."""
     trees = tuple(Tree(roll.tree_rows(k), theta.tree_rows(k), END) for k in range(len(TARGETS)))
     problem = Problem(trees, (1.0 / len(TARGETS),) * len(TARGETS))
     reward = [rewards(target) for target in TARGETS]
@@ -144,7 +144,7 @@ class Sampled:
 
 
 def sample(roll: Policy, rng: np.random.Generator, run: TinyRun) -> Sampled:
-    """Prompts at random, several responses to each."""
+    """Draw prompts at random, several responses to each."""
     prompt = np.repeat(rng.integers(len(TARGETS), size=run.prompts), run.group)
     tokens = np.zeros((prompt.size, 0), dtype=np.int64)
     with torch.no_grad():
@@ -167,7 +167,7 @@ def _by_prompt(policy: Policy, prompt: np.ndarray[Any, Any], tokens: np.ndarray[
 
 
 def logprobs_of(policy: Policy, prompt: np.ndarray[Any, Any], tokens: np.ndarray[Any, Any]) -> Tensor:
-    """Log-probs of sampled tokens [B, T]."""
+    """Return the log-probs of sampled tokens [B, T]."""
     columns = [
         _by_prompt(policy, prompt, tokens[:, :t]).gather(1, torch.from_numpy(tokens[:, t : t + 1]))
         for t in range(tokens.shape[1])
@@ -176,7 +176,7 @@ def logprobs_of(policy: Policy, prompt: np.ndarray[Any, Any], tokens: np.ndarray
 
 
 def certificate(drawn: Sampled, train_logprobs: Tensor, confidence: float) -> dict[str, float]:
-    """The intervals of J(theta) - J(roll) that ``certify`` gives on a batch which theta has not seen.
+    """Return the intervals of J(theta) - J(roll) that ``certify`` gives on a batch which theta has not seen.
 
     For new prompts, and for the average over the prompts of this batch. NaN where a certificate is withheld.
     """

@@ -24,7 +24,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Pretraining:
-    """How the base policy is made; ``mistakes`` in its text leave room to improve."""
+    """Settings of the base policy; ``mistakes`` in its text leave room to improve."""
 
     steps: int = 800
     rows: int = 32
@@ -54,12 +54,12 @@ class Run:
 
 
 def new_model(task: Task, shape: Shape = SHAPE) -> Transformer:
-    """An untrained model for the task."""
+    """Make an untrained model for the task."""
     return Transformer(VOCABULARY, task.prompt_length + task.horizon, shape)
 
 
 def pretrain(task: Task, how: Pretraining, model: Transformer, progress: Progress = print) -> Transformer:
-    """The base policy: next-token prediction of the answers; the model is changed in place."""
+    """Make the base policy: next-token prediction of the answers; the model is changed in place."""
     rng = np.random.default_rng(how.seed)
     optimiser = torch.optim.AdamW(model.parameters(), lr=how.rate, weight_decay=0.01)
     width, first = model.length, task.prompt_length
@@ -80,21 +80,21 @@ def pretrain(task: Task, how: Pretraining, model: Transformer, progress: Progres
 
 
 def group_advantages(rewards: Tensor, group: int) -> Tensor:
-    """GRPO: (R - mean) / (standard deviation) within the responses to a prompt; 0 where all are equal."""
+    """Return GRPO's (R - mean) / (standard deviation) within the responses to a prompt; 0 where all are equal."""
     by_prompt = rewards.view(-1, group)
     centred = by_prompt - by_prompt.mean(dim=1, keepdim=True)
     return (centred / (by_prompt.std(dim=1, keepdim=True) + 1e-6)).reshape(-1)
 
 
 def score(model: Transformer, task: Task, count: int, seed: int = 10**6) -> float:
-    """Share of ``count`` held-out problems that the training policy (float32) solves at temperature 1."""
+    """Return the share of ``count`` held-out problems that the training policy (float32) solves at temperature 1."""
     twin = engine(model, "float32")
     return sample(twin, task, np.random.default_rng(seed), prompts=count, group=1).rewards.mean().item()
 
 
 @dataclass(frozen=True)
 class Start:
-    """What every run of a comparison starts from."""
+    """Start of every run of a comparison."""
 
     base: Mapping[str, Tensor]
     thresholds: Mapping[str, float]
@@ -115,13 +115,13 @@ class Trainer:
         self.monitor = Monitor(horizon=self.task.horizon)
 
     def rollout(self, rng: np.random.Generator, prompts: int, group: int) -> Rollout:
-        """Responses of the engine, with the weights of ``staleness`` optimiser steps ago."""
+        """Draw responses of the engine, with the weights of ``staleness`` optimiser steps ago."""
         old = new_model(self.task, self.model.shape)
         old.load_state_dict(self.past[0])
         return sample(engine(old, self.run.precision), self.task, rng, prompts=prompts, group=group)
 
     def advance(self) -> dict[str, float]:
-        """One step; what was seen before its update."""
+        """Take one step, and return what was seen before its update."""
         run = self.run
         rng = np.random.default_rng([run.seed, self.step])  # the same prompts for every method
         drawn = self.rollout(rng, run.prompts, run.group)
@@ -144,7 +144,7 @@ class Trainer:
         return {"step": self.step, **seen}
 
     def records(self, prompts: int = 32, group: int = 4, draw: int = 10**6) -> list[dict[str, Any]]:
-        """Fresh responses of the stale engine, scored by the weights of now, with exact divergences, as a log has them.
+        """Draw responses of the stale engine, scored by the weights of now, with exact divergences, as a log has them.
 
         ``draw`` names which prompts and responses.
         """
@@ -164,11 +164,11 @@ class Trainer:
         ]
 
     def log(self, path: Path) -> None:
-        """A canonical log of :meth:`records`."""
+        """Write a canonical log of :meth:`records`."""
         write_log(self.records(), self.task.horizon, path)
 
     def save(self, path: Path) -> None:
-        """Everything that the next step depends on."""
+        """Write everything that the next step depends on."""
         state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "past": self.past}
         torch.save({**state, "step": self.step, "run": asdict(self.run)}, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
@@ -209,7 +209,7 @@ def train(trainer: Trainer, folder: Path, progress: Progress = print) -> list[di
 
 
 def write_log(records: list[dict[str, Any]], horizon: int, path: Path) -> None:
-    """One Parquet file in the canonical form."""
+    """Write one Parquet file in the canonical form."""
     from bounds import TraceSet
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def write_log(records: list[dict[str, Any]], horizon: int, path: Path) -> None:
 
 
 def log_over_time(run: Run, start: Start, path: Path, every: int, progress: Progress = print) -> None:
-    """One log of a whole run: at every so many steps, 2 responses to each of 24 new prompts; log-probs only."""
+    """Write one log of a whole run: at every so many steps, 2 responses to each of 24 new prompts; log-probs only."""
     trainer, records = Trainer(run, start), []
     while True:
         if trainer.step % every == 0:
@@ -237,7 +237,7 @@ def _sentence(run: Run, row: Mapping[str, Any]) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows that a run has written so far."""
+    """Return the rows that a run has written so far."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -246,6 +246,6 @@ def _copy(model: Transformer) -> dict[str, Tensor]:
 
 
 def shape_of(weights: Mapping[str, Tensor]) -> Shape:
-    """The sizes of a model with these weights."""
+    """Return the sizes of a model with these weights."""
     layers = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks."))
     return Shape(width=weights["token.weight"].shape[1], layers=layers)

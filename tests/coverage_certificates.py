@@ -18,8 +18,8 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bounds.certificate.guarantees import guarantees
-from bounds.certificate.mask_report import kept
-from bounds.certificate.moments import Moments
+from bounds.certificate.kept import kept
+from bounds.certificate.summary import Summary
 from bounds.masks.mask import Mask
 from bounds.proof.exact import random_problem
 from tests.simulate import World
@@ -27,6 +27,12 @@ from tests.simulate import World
 CONFIDENCE = 0.9
 LEVEL = 1e-4
 MASK = Mask.parse("seq_max_k2<=0.1,seq_mean_k3<=0.05")
+NAMES = {
+    "new prompts": "improvement",
+    "these prompts": "improvement_these_prompts",
+    "asymptotic": "improvement_asymptotic",
+    "under a mask": "improvement_under_mask",
+}
 WORLDS = {
     "near": {"distance": 0.1},
     "far": {"distance": 0.6},
@@ -45,15 +51,14 @@ def world(kind: str, seed: int = 0) -> World:
 def covered(kind: str, prompts: int, group: int, repetitions: int, seed: int) -> dict[str, int]:
     """In how many logs each interval contains the truth."""
     w, rng = world(kind), np.random.default_rng(seed)
-    hits = dict.fromkeys(("new prompts", "these prompts", "asymptotic", "under a mask"), 0)
+    hits = dict.fromkeys(NAMES, 0)
     for _ in range(repetitions):
         traces, kinds = w.draw(rng, prompts, group)
-        m = Moments.of(traces, statistics=MASK.statistics)
-        found = guarantees(m, CONFIDENCE, kept(m, MASK))
+        summary = Summary.of(traces, statistics=MASK.statistics)
+        found = guarantees(summary, CONFIDENCE, kept(summary, MASK)).intervals
         truth = {"these prompts": w.by_prompt[kinds].mean()}
-        intervals = (found.new_prompts, found.these_prompts, found.asymptotic, found.masked)
-        for name, interval in zip(hits, intervals, strict=True):
-            hits[name] += interval.low <= truth.get(name, w.truth) <= interval.high
+        for name, key in NAMES.items():
+            hits[name] += found[key].low <= truth.get(name, w.truth) <= found[key].high
     return hits
 
 

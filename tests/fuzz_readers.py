@@ -177,38 +177,41 @@ def made_files(count):
     return files
 
 
+def corpus(name, count, data):
+    """``count`` damaged or made-up files; ``data`` is a valid one."""
+    rng = random.Random(f"{name} 20260101")
+    made = made_files(count // 3) if name not in ("parquet", "slime") else []
+    yield from made
+    for k in range(len(made), count):
+        yield changed_lines(data, rng) if made and k % 2 else damaged(data, rng)
+
+
 def fuzz(name, count, folder):
     """Read ``count`` damaged or made-up files; how many were read, and how many refused with a clear error."""
-    rng = random.Random(f"{name} 20260101")
     path, options = seed_file(name, folder / "seed")
-    data = path.read_bytes()
-    other = options.pop("other", None)
-    made = made_files(count // 3) if name not in ("parquet", "slime") else []
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcomes = Counter()
-    for k in range(count):
-        if k < len(made):
-            content = made[k]
-        elif made and k % 2:
-            content = changed_lines(data, rng)
-        else:
-            content = damaged(data, rng)
+    for content in corpus(name, count, path.read_bytes()):
         path.write_bytes(content)
-        outcomes[outcome(path, other, options, folder)] += 1
+        outcomes[outcome(path, options, folder)] += 1
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start
     if grown * 1024 > MEMORY:
         raise AssertionError(f"{name}: memory grew by {grown >> 10} MiB")
     return outcomes
 
 
-def outcome(path, other, options, folder):
-    given_paths = {"train": path} if other else {}
+def read(path, options):
+    """Read a damaged file with the options of :func:`seed_file`; a warning is an error."""
+    if "other" in options:
+        path, options = options["other"], {"train": path}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return bounds.read_traces(path, **options)
+
+
+def outcome(path, options, folder):
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            format = options["format"] if not other else "auto"
-            traces = bounds.read_traces(other or path, **{**options, "format": format, **given_paths})
-        if len(traces) < 1:
+        if len(read(path, options)) < 1:
             raise AssertionError("a log without a response was read")
     except ValueError as error:  # TraceError is one
         if type(error) is not bounds.TraceError or not str(error):

@@ -116,6 +116,11 @@ HARD = {
         np.array([[0.4, 1, -3.4e38]], np.float32),
     ),
     "one masks with -1e4": (np.array([[0.3, 1.0, -1e4], [0.3, 1, 0]]), np.array([[0.4, 1.1, 0.1], [0.3, 1, -1e4]])),
+    "much less of next to nothing": (
+        np.array([[0.0, 0, -1e4], [0, 1, -7e2]]),
+        np.array([[0.0, 1, -9500], [0, 2, -730]]),
+    ),
+    "twenty apart": (np.array([[0, -10, -700, -720, -740.0]]), np.array([[0, 9.9, -679.9, -700.2, -690.0]])),
     "roll lacks a token": (np.array([[0.3, 1.0, -INF, 2.0]]), np.array([[0.4, 1.1, 0.2, 2.0]])),
     "roll lacks a very rare token": (np.array([[0.0, -INF]]), np.array([[0.0, -40.0]])),
     "theta lacks a token": (np.array([[0.3, 1.0, -1.0]]), np.array([[0.4, 1.1, -INF]])),

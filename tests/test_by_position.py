@@ -47,17 +47,17 @@ def plain(traces, width, k, values):
 def test_means_and_intervals_against_a_plain_computation(longest, width):
     traces = log({"a": [longest, 2], "b": [longest - 1], "c": [5, 1, longest // 2 + 1], "d": [longest]})
     found = bounds.by_position(traces)
-    assert [(b.first, b.last) for b in found.bins] == [
+    assert [(b["first"], b["last"]) for b in found.bins.facts.values()] == [
         (k * width, min((k + 1) * width, longest) - 1) for k in range(math.ceil(longest / width))
     ]
-    for k, b in enumerate(found.bins):
+    for k, row in enumerate(found.bins.rows.values()):
         for name, values in (("kl", k3(traces.log_ratio)), ("tv", np.maximum(-np.expm1(traces.log_ratio), 0.0))):
             value, low, high = plain(traces, width, k, values)
-            i = b.divergences[name]
+            i = row[name]
             assert i.value == pytest.approx(value)
             assert i.low == pytest.approx(max(low, 0.0), abs=1e-12)
             assert i.high == pytest.approx(min(high, 1.0) if name == "tv" else high)
-    assert found.how == {
+    assert {name: i.of for name, i in row.items()} == {
         "kl": "k3 of sampled tokens, which misses theta's mass where roll has none",
         "tv": "(1-rho)^+ of sampled tokens",
     }
@@ -72,26 +72,28 @@ def test_the_parts_of_a_log_add_up_and_exact_columns_are_used():
     expected = bounds.by_position(whole)
     for parts in ([whole], halves, [short, rest], [rest, short], bounds.open_log(example_path())):
         found = bounds.by_position(parts)
-        for a, b in zip(found.bins, expected.bins, strict=True):
-            assert (a.first, a.last, a.reached) == pytest.approx((b.first, b.last, b.reached))
+        assert list(found.bins) == list(expected.bins)
+        for label, row in expected.bins.rows.items():
+            assert found.bins.facts[label] == pytest.approx(expected.bins.facts[label])
             for name in ("kl", "tv", "chi2"):
-                assert a.divergences[name].high == pytest.approx(b.divergences[name].high)
-    total = sum(b.divergences["kl"].value * b.reached * (b.last - b.first + 1) for b in expected.bins)
+                assert found.bins[label][name].high == pytest.approx(row[name].high)
+    frame = expected.to_frame()
+    total = (frame["kl"] * frame["reached"] * (frame["last"] - frame["first"] + 1)).sum()
     assert total == pytest.approx(bounds.certify(whole).estimates["kl_seq"].value)
 
 
 def test_one_prompt_alone_says_nothing_of_others():
     found = bounds.by_position(log({"a": [40], "b": [10]}))
-    assert math.isfinite(found.bins[0].divergences["kl"].high)
-    last = found.bins[-1].divergences["kl"]
-    assert (last.low, last.high) == (0.0, math.inf)
-    assert found.bins[-1].divergences["tv"].high == 1.0
+    first, *_, last = found.bins.rows.values()
+    assert math.isfinite(first["kl"].high)
+    assert (last["kl"].low, last["kl"].high) == (0.0, math.inf)
+    assert last["tv"].high == 1.0
 
 
 def test_frame_json_and_words_agree():
     found = bounds.by_position(bounds.example_traces())
     frame = found.to_frame()
-    assert list(frame.columns[:6]) == ["first", "last", "reached", "kl", "kl_low", "kl_high"]
+    assert list(frame.columns[:7]) == ["position", "first", "last", "reached", "kl", "kl_low", "kl_high"]
     assert len(frame) == len(found.to_dict()["bins"]) == len(found.bins)
     top = frame.loc[frame["kl"].idxmax()]
     assert "Counted from 0" in found.sentence()
@@ -107,5 +109,5 @@ def test_bad_input():
 
 def test_parts_that_log_different_columns_are_refused_by_their_place():
     whole = bounds.example_traces()
-    with pytest.raises(bounds.TraceError, match=r".*: exact divergences are logged for some responses"):
+    with pytest.raises(bounds.TraceError, match=r".*: chi2, kl, tv is logged for some responses and not for others"):
         bounds.by_position([whole, replace(whole, exact={})])

@@ -11,22 +11,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import bounds
 from bounds.cli import COMMANDS
-from bounds.cli.main import _parser, main
+from bounds.cli.main import main, trm_bounds
 from bounds.logs import example_path
-from bounds.questions.mask_file import write_masks
+from bounds.questions.mask_study import write_masks
 
 PAPER = ["bstar", "--T", "4096", "--delta", "1e-4", "--epsilon", "5e-3", "--kl-seq", "0.01", "--tv-seq", "0.05"]
 
 
 def run(capsys, *arguments):
-    try:
-        code = main([str(a) for a in arguments])
-    except SystemExit as stop:  # argparse
-        code = stop.code
+    code = main([str(a) for a in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -92,7 +90,7 @@ def test_bstar_profile_file_and_options(capsys, tmp_path):
         (["bstar", "--delta", 0.1], "bstar needs --T and a divergence"),
         (["bstar", "--json"], "bstar needs --T and a divergence, or --profile FILE; for example: trm-bounds bstar"),
         (["bstar", "--T", 0.5, "--delta", 0.1], "T must be a whole number"),
-        (["bstar", "--T", 10, "--delta", "x"], "--delta must be a number, got 'x'"),
+        (["bstar", "--T", 10, "--delta", "x"], "invalid value for '--delta': must be a number, got 'x'"),
         (["bstar", "--T", 2**53 + 1, "--delta", 0.1], "T must be a whole number"),
         (["bstar", "--T", 10, "--delta", "0_1"], "must be a number, got '0_1'"),
         (["bstar", "--profile", "nowhere.csv"], "nowhere.csv"),
@@ -108,7 +106,7 @@ def test_bstar_profile_file_and_options(capsys, tmp_path):
         (["certify", "--format", "x"], "unknown format 'x'"),
         (["figures", "comparisom"], "unknown figure 'comparisom'; did you mean 'comparison'"),
         (["nothing"], "unknown command 'nothing' (trm-bounds --help)"),
-        ([], "missing: COMMAND (trm-bounds --help)"),
+        ([], "missing command (trm-bounds --help)"),
     ],
 )
 def test_bad_input_exits_2_with_one_clear_line(capsys, arguments, message):
@@ -146,7 +144,8 @@ def test_certify_options(capsys, tmp_path):
     assert found["responses"] == 1
     assert found["estimates"]["reward"]["value"] == 5.0
     assert found["estimates"]["kl_seq"]["confidence"] == 0.9
-    assert "warning: 1 of 2 responses have missing values and were dropped" in err
+    assert any("1 of 2 responses have missing values and were dropped" in w for w in found["warnings"])
+    assert err == ""
 
 
 @pytest.mark.parametrize(
@@ -207,7 +206,14 @@ def test_figures_writes_what_it_names(capsys, tmp_path):
 
 # --- help, mistakes, completion ----------------------------------------------------------------------------
 
-NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+NAMES = list(COMMANDS)
+
+
+def declared(name):
+    """The options of a command, by the name that help shows first."""
+    command = trm_bounds.get_command(click.Context(trm_bounds), name)
+    options = command.get_params(click.Context(command, help_option_names=["-h", "--help"]))
+    return {option.opts[0]: option for option in options if isinstance(option, click.Option)}
 
 
 @pytest.mark.parametrize("command", ["", *NAMES])
@@ -217,36 +223,36 @@ def test_help_fits_one_screen(capsys, command):
     lines = out.rstrip("\n").split("\n")
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    assert lines[0].startswith(f"usage: trm-bounds {command or 'COMMAND'}")
-    assert lines[-2] == "example:"
-    assert lines[-1].startswith(f"  trm-bounds {command}")
+    assert lines[0].startswith(f"Usage: trm-bounds {command or '[OPTIONS] COMMAND'}")
+    assert "Example:" in lines[-2]
+    assert f"  trm-bounds {command}" in lines[-1] or "Completion (bash):" in lines[-1]
     listed = NAMES if not command else ["--help", "--help-all"]
-    assert all(re.search(rf"^ .*{name}\b", out, re.MULTILINE) for name in listed)
+    assert all(re.search(rf"^  .*{name}\b", out, re.MULTILINE) for name in listed)
 
 
 @pytest.mark.parametrize("command", NAMES)
 def test_help_all_lists_every_option(capsys, command):
-    declared = _parser()._subparsers._group_actions[0].choices[command]._option_string_actions
-    assert len(declared) > 2
+    options = declared(command)
+    assert len(options) > 2
     code, out, _ = run(capsys, command, "--help-all")
     assert code == 0
     assert max(map(len, out.split("\n"))) <= 80
-    for option in declared:
-        assert re.search(rf"^  (-h, )?{re.escape(option)}\b", out, re.MULTILINE), option
+    for option in options:
+        assert re.search(rf"^  {re.escape(option)}\b", out, re.MULTILINE), option
     short = run(capsys, command, "--help")[1]
-    rare = {o for o, action in declared.items() if action.rare}
-    assert {o for o in declared if re.search(rf"^  (-h, )?{o}\b", short, re.MULTILINE)} == set(declared) - rare
+    rare = {name for name, option in options.items() if getattr(option, "rare", False)}
+    assert {name for name in options if re.search(rf"^  {name}\b", short, re.MULTILINE)} == set(options) - rare
     if command in ("certify", "bstar", "masks"):
         assert rare
 
 
-def test_examples_in_help_are_commands(capsys, monkeypatch):
+def test_examples_in_help_are_commands(capsys):
     """Each is understood; those that need no log of one's own also run."""
     for name in NAMES:
         example = run(capsys, name, "--help")[1].rstrip("\n").split("\n")[-1].strip()
         words = shlex.split(example)
         assert words[:2] == ["trm-bounds", name]
-        assert _parser().parse_args(words[1:]).run is not None
+        assert trm_bounds.get_command(click.Context(trm_bounds), name).make_context(name, words[2:]).params
         if name in ("bstar", "largest", "formats"):
             assert run(capsys, *words[1:])[0] == 0
 
@@ -255,20 +261,25 @@ def test_examples_in_help_are_commands(capsys, monkeypatch):
     ("arguments", "line"),
     [
         (["certify", "--horizn", 4], "unknown option '--horizn'; did you mean '--horizon'?"),
-        (["certify", "--nois_floor=x"], "unknown option '--nois-floor'; did you mean '--noise-floor'?"),
+        (["certify", "--nois_floor=x"], "unknown option '--nois_floor'; did you mean '--noise-floor'?"),
         (["largest", "delta", "--targt", 1], "unknown option '--targt'; did you mean '--target'? (trm-bounds largest"),
         (["bstar", "-T", 4], "unknown option '-T'; did you mean '--T'? (trm-bounds bstar --help)"),
         (["verify", "--zzz"], "unknown option '--zzz' (trm-bounds verify --help)"),
+        (["certify", "-horizon", 4], "unknown option '-horizon'; did you mean '--horizon'? (trm-bounds c"),
         (["--versio"], "unknown option '--versio'; did you mean '--version'? (trm-bounds --help)"),
         (["certfy", "--horizon", 3], "unknown command 'certfy'; did you mean 'certify'? (trm-bounds --help)"),
         (["bstar", "--T"], "--T needs a value (trm-bounds bstar --help)"),
+        (["bstar", "--T", "--delta", 1], "--T needs a value (trm-bounds bstar --help)"),
+        (["certify", "--html", "--json"], "--html needs a value (trm-bounds certify --help)"),
+        (["bstar", "--T", "--", 1], "--T needs a value (trm-bounds bstar --help)"),
         (["bstar", "--reward-range", 1], "--reward-range needs 2 values (trm-bounds bstar --help)"),
+        (["bstar", "--reward-range", 1, "--json"], "--reward-range needs 2 values (trm-bounds bstar --help)"),
         (["largest", "delta", "--target"], "--target needs a value (trm-bounds largest --help)"),
-        (["largest", "delta"], "missing: --target (trm-bounds largest --help)"),
-        (["verify", "now"], "unexpected argument 'now' (trm-bounds verify --help)"),
+        (["largest", "delta"], "missing option '--target' (trm-bounds largest --help)"),
+        (["verify", "now"], "got unexpected extra argument (now) (trm-bounds verify --help)"),
         (["verify", "--json=1"], "--json takes no value, got '1' (trm-bounds verify --help)"),
-        (["certify", "--engine", "rai"], "--engine must be one of local, ray, got --engine=rai (trm-bounds certify"),
-        (["--print-completion", "csh"], "--print-completion must be one of bash, zsh, tcsh"),
+        (["certify", "--engine", "rai"], "invalid value for '--engine': 'rai' is not one of 'local', 'ray' (trm"),
+        (["certify", "--by-step", "--html", "x"], "unknown option '--html'; did you mean '--help'? (trm-bounds steps"),
         (["certify", "--format", "verl-text"], "format 'verl-text' is not read: this is verl's rollout_data_dir dump"),
     ],
 )  # fmt: skip
@@ -306,42 +317,59 @@ def test_what_largest_prints_is_proved(capsys):
     assert out.startswith("|Error| <= 0.123456789 at T = 8 is")
 
 
-COMPLETE = """
-source /dev/stdin <<< "$SCRIPT"
-complete -p trm-bounds > /dev/null || exit 1
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-_shtab_trm_bounds trm-bounds "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
+def complete(capsys, monkeypatch, typed, shell="bash"):
+    """What a shell is told for a line up to the cursor: "kind,word", a line each."""
+    words = f"trm-bounds {typed}".split(" ")
+    monkeypatch.setenv("_TRM_BOUNDS_COMPLETE", f"{shell}_complete")
+    monkeypatch.setenv("COMP_WORDS", " ".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    return out.split()
 
 
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
-        ("", set(NAMES)),
-        ("ce", {"certify"}),
-        ("certify --lo", {"--logprob-dtype"}),
-        ("certify --engine ", {"local", "ray"}),
-        ("certify --format s", {"slime", "sglang"}),
-        ("certify a", {"a.jsonl"}),
-        ("certify --noise-floor a", {"a.jsonl"}),
-        ("figures --out ", {"folder"}),
-        ("figures com", {"comparison"}),
-        ("largest ch", {"chi2_max"}),
-        ("formats --recipe v", {"verl"}),
+        ("", {f"plain,{name}" for name in NAMES}),
+        ("ce", {"plain,certify"}),
+        ("no", set()),
+        ("nothing a", set()),
+        ("certify --lo", {"plain,--logprob-dtype"}),
+        ("certify --by", set()),
+        ("certify --engine ", {"plain,local", "plain,ray"}),
+        ("certify --format s", {"plain,slime", "plain,sglang"}),
+        ("certify a", {"file,a"}),
+        ("certify --train a b", {"file,b"}),
+        ("certify --mask x a", {"file,a"}),
+        ("certify --noise-floor a", {"file,a"}),
+        ("figures --out ", {"dir,"}),
+        ("figures com", {"plain,comparison"}),
+        ("largest ch", {"plain,chi2_max"}),
+        ("formats --recipe v", {"plain,verl"}),
     ],
 )
-def test_completion_in_bash(capsys, tmp_path, monkeypatch, typed, found):
-    script = run(capsys, "--print-completion", "bash")[1]
-    (tmp_path / "a.jsonl").touch()
-    (tmp_path / "folder").mkdir()
-    words = ["trm-bounds", *typed.split(" ")]
-    bash = subprocess.run(
-        ["bash", "-c", COMPLETE, "bash", *words], capture_output=True, text=True, check=True, cwd=tmp_path,
-        env={**os.environ, "SCRIPT": script},
-    )  # fmt: skip
-    assert set(bash.stdout.split()) == found
-    assert bash.stderr == ""
+def test_completion(capsys, monkeypatch, typed, found):
+    assert set(complete(capsys, monkeypatch, typed)) == found
+
+
+@pytest.mark.parametrize(
+    ("shell", "text"), [("bash", "complete -o"), ("zsh", "#compdef trm-bounds"), ("fish", "--command trm-bounds")]
+)
+def test_completion_scripts(capsys, monkeypatch, shell, text):
+    monkeypatch.setenv("_TRM_BOUNDS_COMPLETE", f"{shell}_source")
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    assert text in out
+
+
+def test_completion_in_bash():
+    """As a shell does it: the script is loaded, then its function is called."""
+    script = 'eval "$(_TRM_BOUNDS_COMPLETE=bash_source trm-bounds)"; complete -p trm-bounds > /dev/null || exit 1\n'
+    script += "COMP_WORDS=(trm-bounds steps --ti); COMP_CWORD=2; _trm_bounds_completion trm-bounds; echo $COMPREPLY"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    bash = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path})
+    assert (bash.returncode, bash.stdout, bash.stderr) == (0, "--time-uniform\n", "")
 
 
 def test_version(capsys):
@@ -363,9 +391,9 @@ def test_masks_writes_what_it_keeps_part_by_part(capsys, tmp_path):
     kept, whole = (pq.read_table(tmp_path / name).drop_columns("place") for name in ("k", "whole"))
     assert kept.equals(whole)
     assert kept["row"].to_pylist() == list(range(96))
-    found, expected = json.loads(out)["terms"], bounds.mask_study(traces, mask=mask).to_dict()
+    found, expected = json.loads(out)["effect"], bounds.mask_study(traces, mask=mask).to_dict()
     for name, end in itertools.product(("lower", "acceptance"), ("value", "low", "high")):
-        assert found[name][end] == pytest.approx(expected["terms"][name][end], rel=1e-9)
+        assert found[name][end] == pytest.approx(expected["effect"][name][end], rel=1e-9)
     assert json.loads(run(capsys, "masks", "--mask", limit, "--json")[1]) == expected
 
 
@@ -414,8 +442,8 @@ def test_the_page_of_half_a_log_is_of_that_half(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--by-step"], "--by-step does not go with --require, --assume, --noise-floor and --html"),
-        (["--objectives"], "--objectives does not go with"),
+        (["--by-step"], "unknown option '--html'"),
+        (["--objectives"], "(trm-bounds objectives --help)"),
         (["nowhere.jsonl"], "nowhere.jsonl: no such file"),
     ],
 )
@@ -427,23 +455,86 @@ def test_no_page_is_left_where_there_is_nothing_to_say(capsys, tmp_path, argumen
     assert "no such folder" in run(capsys, "certify", "--html", tmp_path / "no" / "r.html")[2]
 
 
-def test_by_step_without_path_is_the_embedded_run(capsys):
-    found = json.loads(run(capsys, "certify", "--by-step", "--json")[1])
-    assert found == bounds.over_time(bounds.example_traces("run")).to_dict()
+def test_steps_without_path_is_the_embedded_run(capsys):
+    out = run(capsys, "steps", "--json")[1]
+    assert json.loads(out) == bounds.over_time(bounds.example_traces("run")).to_dict()
+    assert run(capsys, "certify", "--by-step", "--json")[1] == out
+    assert run(capsys, "steps", "--limit", 1e-9)[0] == 1
+    assert run(capsys, "steps", "--limit", 1e9)[0] == 0
+
+
+def test_objectives(capsys):
+    out = run(capsys, "objectives", "--mask", "seq_max_k2<=0.05", "--json")[1]
+    assert json.loads(out)["objectives"]
+    assert run(capsys, "certify", "--objectives", "--mask", "seq_max_k2<=0.05", "--json")[1] == out
+
+
+def test_several_values_are_one_option_repeated(capsys):
+    together = run(capsys, "largest", "delta", "--target", 0.1, 0.5, "--T", 8, 16, "--json")
+    apart = run(capsys, "largest", "--T=8", "--T", 16, "--target=0.1", "delta", "--target", 0.5, "--json")
+    assert together == apart
+    assert len(json.loads(apart[1])["answers"]) == 4
+    assert "must be" in run(capsys, "largest", "delta", "--T", 8, "--target", 1, "-1e-3")[2]  # a value, no option
+
+
+def test_train_takes_every_path_that_follows(capsys, tmp_path):
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).write_text("")
+    *_, err = run(capsys, "certify", *(tmp_path / n for n in "ab"), "--train", *(tmp_path / n for n in "cd"))
+    assert "no such file" not in err
+    assert run(capsys, "certify", "--train", tmp_path / "c")[2] == (
+        "trm-bounds: error: --train needs PATH, the half that the rollout policy sampled (write PATH first)\n"
+    )
 
 
 def test_help_of_figures_names_them_all(capsys):
-    from bounds.cli.figures import names
+    from bounds.figures import FIGURES
+    from bounds.figures.tables import TABLES
 
-    out = run(capsys, "figures", "--help")[1]
-    told = out.partition("Figures: ")[2].partition("  NAME")[0]
-    assert told.replace("Tables:", ",").replace(".", "").replace(",", " ").split() == names()
+    out = " ".join(run(capsys, "figures", "--help")[1].split())
+    assert f"NAME is a figure ({', '.join(FIGURES)}) or a table ({', '.join(TABLES)});" in out
 
 
-def test_who_stops_reading_a_completion_script_sees_no_trace():
-    script = Path(sys.executable).with_name("trm-bounds")
-    piped = subprocess.run(f"{script} --print-completion zsh | head -1", shell=True, capture_output=True, text=True)
-    assert (piped.stdout, piped.stderr) == ("#compdef trm-bounds\n", "")
+@pytest.mark.parametrize(
+    ("arguments", "redirected", "code"),
+    [
+        ("bstar", ">&-", 0),
+        ("certify --require 'b_star<=1e-9'", ">&-", 1),
+        ("bstar --help", ">&-", 0),
+        ("certify", "2>&-", 0),
+        ("bstar --dleta 1", "2>&-", 2),
+        ("bstar", ">/dev/full", 2),
+        ("certify --json", "| head -c 1", 0),
+        ("bstar --help", "| true", 0),
+    ],
+)
+def test_no_traceback_where_nobody_reads(arguments, redirected, code):
+    command = f"set -o pipefail; {sys.executable} -m bounds {arguments} {redirected}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert "warning:" not in done.stdout
+
+
+def test_help_imports_nothing_heavy():
+    heavy = {
+        "scipy",
+        "pandas",
+        "pyarrow",
+        "msgspec",
+        "matplotlib",
+        "sympy",
+        "rich",
+        "bounds.logs",
+        "bounds.certificate",
+    }
+    code = "import sys; from bounds.cli.main import main; main({}); print(*sys.modules, file=sys.stderr)"
+    for name in ["", *NAMES]:
+        words = [*filter(None, [name]), "--help"]
+        done = subprocess.run([sys.executable, "-c", code.format(words)], capture_output=True, text=True, check=True)
+        assert not heavy & set(done.stderr.split()), name
+        assert name in ("bstar", "largest") or "numpy" not in done.stderr.split()
 
 
 def test_copied_log_probs_meet_no_requirement(capsys, tmp_path):

@@ -25,35 +25,35 @@ from bounds.intervals import (
     hoeffding,
     leave_one_out,
     mean_interval,
-    predictable,
     prompt_means,
     student_t,
 )
-from bounds.intervals.betting import LEVELS, order_free, predictable_bets, prompt_bets
-from bounds.intervals.sample import two_sided
-from bounds.intervals.sequence import SEQUENCES
-from bounds.intervals.wealth import Bets, _log_wealth, largest_gap, log_wealth_down, lower_limit
+from bounds.intervals.betting import (
+    LEVELS,
+    Bets,
+    _log_wealth,
+    largest_gap,
+    log_wealth_down,
+    lower_limit,
+    order_free,
+    prompt_bets,
+)
+from bounds.intervals.ends import two_sided
 from bounds.results import Standing
 
 GUARANTEED = [name for name in INTERVALS if name != "student_t"]
-BETS = {
-    "order-free": order_free,
-    "predictable": lambda gain: predictable_bets(gain, 0.05, float(gain.size)),
-    "at all times": lambda gain: SEQUENCES["predictable"](gain, 0.05),
-}
 
 # --- the guarantee, exactly --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", BETS)
 @pytest.mark.parametrize(("gain", "share"), [(7.0, 0.2), (0.01, 0.9), (1e6, 0.5)])
-def test_wealth_at_the_true_mean_has_mean_one(name, gain, share):
+def test_wealth_at_the_true_mean_has_mean_one(gain, share):
     """Over all 2^8 samples: a bet that peeked at its own value, or a level too high, would show here."""
     n, total = 8, 0.0
     for outcome in itertools.product([0.0, 1.0], repeat=n):
         gains = np.array(outcome) * gain
         weight = math.prod(share if x else 1.0 - share for x in outcome)
-        total += weight * math.exp(_log_wealth(gains, BETS[name](gains), gain * share)[0])
+        total += weight * math.exp(_log_wealth(gains, order_free(n), gain * share)[0])
     assert total == pytest.approx(1.0, rel=1e-11)
 
 
@@ -75,36 +75,20 @@ def test_wealth_against_these_prompts_has_mean_one_at_most(counts, shares, least
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
-@pytest.mark.parametrize(
-    ("method", "n"), [(m, n) for m in GUARANTEED for n in (1, 2, 7, 60) if n <= 7 or m != "predictable"]
-)
+@pytest.mark.parametrize(("method", "n"), [(m, n) for m in GUARANTEED for n in (1, 2, 7, 60)])
 def test_no_share_is_missed_too_often(method, n, confidence):
     """Values 0 or 1: the probability of a miss is a binomial sum, largest just below a lower end."""
-    lows, weights = [], []
-    if method == "predictable":
-        for outcome in itertools.product([0.0, 1.0], repeat=n):
-            lows.append(INTERVALS[method](np.array(outcome), confidence, low=0.0, high=1.0, side="lower").low)
-            weights.append((int(sum(outcome)), 1))
-    else:
-        for k in range(n + 1):
-            values = (np.arange(n) < k) * 1.0
-            lows.append(INTERVALS[method](values, confidence, low=0.0, high=1.0, side="lower").low)
-            weights.append((k, math.comb(n, k)))
-    ends = np.array(lows)
+    samples = [(np.arange(n) < k) * 1.0 for k in range(n + 1)]
+    ends = np.array([INTERVALS[method](x, confidence, low=0.0, high=1.0, side="lower").low for x in samples])
     for share in [*np.linspace(0.001, 0.999, 200), *np.clip(ends - 1e-12, 0.0, 1.0)]:
-        missed = sum(
-            ways * share**k * (1.0 - share) ** (n - k)
-            for (k, ways), low in zip(weights, ends, strict=True)
-            if low > share
-        )
+        missed = sum(math.comb(n, k) * share**k * (1.0 - share) ** (n - k) for k, low in enumerate(ends) if low > share)
         assert missed <= (1.0 - confidence) * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("method", SEQUENCES)
-def test_no_share_is_missed_at_any_time(method):
+def test_no_share_is_missed_at_any_time():
     """All 2^8 paths: the probability that a lower end was ever above the mean."""
     paths = list(itertools.product([0.0, 1.0], repeat=8))
-    ends = [confidence_sequence(np.array(p), 0.8, low=0.0, side="lower", method=method).low[-1] for p in paths]
+    ends = [confidence_sequence(np.array(p), 0.8, low=0.0, side="lower").low[-1] for p in paths]
     for share in np.linspace(0.02, 0.98, 49):
         missed = sum(
             share ** sum(p) * (1 - share) ** (8 - sum(p)) for p, low in zip(paths, ends, strict=True) if low > share
@@ -132,10 +116,9 @@ def test_coverage_of_these_prompts(prompts):
     assert misses_these_prompts(prompts, 300, 0.8, seed=1).holds
 
 
-@pytest.mark.parametrize("method", SEQUENCES)
 @pytest.mark.parametrize("scenario", [SCENARIOS[2], SCENARIOS[7], SCENARIOS[10]], ids=lambda s: s.name)
-def test_coverage_at_all_times(method, scenario):
-    assert misses_at_any_time(method, scenario, 30, 120, 0.8, seed=1).holds
+def test_coverage_at_all_times(scenario):
+    assert misses_at_any_time(scenario, 30, 120, 0.8, seed=1).holds
 
 
 def _pooled_hoeffding(values, confidence, **options):
@@ -147,7 +130,7 @@ def _peeking(values, confidence, **options):
     """Bets that are large only where the value turned out to be."""
 
     def end(data, low, high, alpha):
-        return lower_limit(data, low, lambda gain: Bets(np.where(gain > gain.mean(), 0.9, 0.1), np.ones(1)), alpha)
+        return lower_limit(data, low, Bets(np.where(data > data.mean(), 0.9, 0.1), np.ones(1)), alpha)
 
     return two_sided(end, values, confidence, *options.values(), "both", Standing.MEASURED, "wrong")
 
@@ -244,10 +227,10 @@ def _exact_wealth(gains, bets, gap):
     return sum(wealths) / len(wealths)
 
 
-@given(unit_values, levels, st.sampled_from(sorted(BETS)))
-def test_the_end_of_bets_is_on_the_safe_side_and_no_further(values, confidence, name):
+@given(unit_values, levels)
+def test_the_end_of_bets_is_on_the_safe_side_and_no_further(values, confidence):
     gains = np.array(values)
-    bets, alpha = BETS[name](gains), 1.0 - confidence
+    bets, alpha = order_free(gains.size), 1.0 - confidence
     gap = largest_gap(gains, bets, alpha)
     if gap == 0.0:
         assert gains.max() < 1e-280
@@ -329,7 +312,7 @@ def test_rounding_errors_of_long_products_are_counted():
     """The lower value of log K is below mpmath's, and near it."""
     rng = np.random.default_rng(7)
     gains = rng.exponential(size=600)
-    bets = order_free(gains)
+    bets = order_free(gains.size)
     down = log_wealth_down(gains, bets, 0.9)
     with mpmath.workdps(40):
         logs = [
@@ -390,26 +373,24 @@ def test_without_a_range_the_guarantees_are_vacuous(name):
     assert interval.value == 2.0
 
 
-@pytest.mark.parametrize("method", ["betting", "predictable"])
-def test_one_range_end_is_enough_for_one_end(method):
+def test_one_range_end_is_enough_for_one_end():
     values = np.array([0.5, 1.0, 2.0] * 20)
-    lower = mean_interval(values, 0.9, low=0.0, method=method)
+    lower = betting(values, 0.9, low=0.0)
     assert 0.5 < lower.low < values.mean()
     assert lower.high == math.inf
-    upper = mean_interval(values, 0.9, high=3.0, method=method)
+    upper = betting(values, 0.9, high=3.0)
     assert upper.low == -math.inf
     assert values.mean() < upper.high < 3.0
 
 
-@pytest.mark.parametrize("method", ["betting", "predictable"])
-def test_infinite_values_only_lower_the_lower_end(method):
+def test_infinite_values_only_lower_the_lower_end():
     """+inf counts as a large finite number; the end is finite, and above that of a smaller number."""
     values = np.array([0.5, 1.0, 2.0, 0.1] * 8)
     finite, overflowed = values.copy(), values.copy()
     finite[-1], overflowed[-1] = 1e9, math.inf
-    low = mean_interval(overflowed, 0.9, low=0.0, method=method)
+    low = betting(overflowed, 0.9, low=0.0)
     assert low.value == math.inf
-    assert mean_interval(finite, 0.9, low=0.0, method=method).low <= low.low < math.inf
+    assert betting(finite, 0.9, low=0.0).low <= low.low < math.inf
     assert low.high == math.inf
 
 
@@ -433,10 +414,9 @@ def test_scale_does_not_matter(method, scale):
         assert (scaled.low / scale, scaled.high / scale) == pytest.approx((interval.low, interval.high), rel=1e-9)
 
 
-def test_betting_does_not_depend_on_the_order_but_predictable_does():
+def test_betting_does_not_depend_on_the_order():
     values = np.random.default_rng(10).random(40)
     assert betting(values, 0.9, low=0.0).low == pytest.approx(betting(values[::-1], 0.9, low=0.0).low, rel=1e-11)
-    assert predictable(values, 0.9, low=0.0).low != pytest.approx(predictable(values[::-1], 0.9, low=0.0).low, rel=1e-6)
 
 
 def test_one_response_a_prompt_makes_these_prompts_and_new_ones_alike():
@@ -458,11 +438,10 @@ def test_sequence_is_the_running_maximum_of_the_intervals_so_far():
     assert (upper.high == math.inf).all()
 
 
-@pytest.mark.parametrize("method", SEQUENCES)
-def test_sequence_does_not_see_the_future(method):
+def test_sequence_does_not_see_the_future():
     values = np.random.default_rng(13).random(30)
-    whole = confidence_sequence(values, 0.9, low=0.0, high=1.0, method=method)
-    part = confidence_sequence(values[:12], 0.9, low=0.0, high=1.0, method=method)
+    whole = confidence_sequence(values, 0.9, low=0.0, high=1.0)
+    part = confidence_sequence(values[:12], 0.9, low=0.0, high=1.0)
     assert part.low == pytest.approx(whole.low[:12], rel=1e-12)
 
 
@@ -548,8 +527,6 @@ def test_bad_input(name, values, options, message):
 def test_unknown_methods_and_mismatched_prompts():
     with pytest.raises(ValueError, match="unknown method 'beting'; did you mean 'betting'"):
         mean_interval(np.ones(2), 0.9, method="beting")
-    with pytest.raises(ValueError, match="unknown method 'hoeffding'"):
-        confidence_sequence(np.ones(2), 0.9, method="hoeffding")
     with pytest.raises(ValueError, match="prompt must be a prompt for each value"):
         betting_these_prompts(np.ones(3), np.zeros(2, dtype=int), 0.9)
     with pytest.raises(ValueError, match="prompt must be a prompt for each value"):

@@ -13,9 +13,8 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 
 import bounds
-from bounds._show import near, shown
-from bounds.figures import FIGURES, drawing, figure_of, plots, style
-from bounds.figures import data as figure_data
+from bounds._text import near, shown
+from bounds.figures import FIGURES, drawing, logs, style, theory
 
 ROOT = Path(__file__).parents[1]
 NAN = math.nan
@@ -110,7 +109,7 @@ def test_a_band_without_an_end_leaves_the_panel(ax):
 
 def test_bars_run_from_low_to_high_beside_each_other(ax):
     frame = two_series()
-    drawing.draw_bars(frame, ax)
+    logs.draw_bars(frame, ax)
     starts = []
     for k, (series, part) in enumerate(frame.groupby("series")):
         assert curves(ax)[series] == (part["x"].tolist(), part["value"].tolist())
@@ -124,7 +123,7 @@ def test_bars_run_from_low_to_high_beside_each_other(ax):
 
 def test_positions_are_a_line_in_its_band(ax):
     part = stored("certificate").query("panel.str.startswith('KL')")
-    drawing.draw_positions(part, ax)
+    logs.draw_positions(part, ax)
     (line,) = ax.get_lines()
     assert (list(line.get_xdata()), list(line.get_ydata())) == (part["x"].tolist(), part["value"].tolist())
     assert list(edges(ax.collections[0]).values()) == list(zip(part["low"], part["high"], strict=True))
@@ -138,7 +137,7 @@ def over_time(panel, limit=NAN, lost=None):
 
 def test_a_run_shows_its_steps_its_limit_and_where_it_was_lost(ax):
     frame = over_time("kl_seq", 0.25, "7")
-    drawing.draw_over_time(frame, ax)
+    logs.draw_over_time(frame, ax)
     assert list(ax.get_lines()[0].get_ydata()) == frame["value"].tolist()
     assert list(edges(ax.collections[0]).values()) == list(zip(frame["low"], frame["high"], strict=True))
     assert titles(ax.xaxis) == {0: "0", 1: "5", 2: "7"}
@@ -149,7 +148,7 @@ def test_a_run_shows_its_steps_its_limit_and_where_it_was_lost(ax):
 
 @pytest.mark.parametrize(("panel", "lines"), [("improvement", [0.0]), ("surrogate_gain", [0.0]), ("acceptance", [])])
 def test_only_what_may_be_negative_has_a_line_at_zero(ax, panel, lines):
-    drawing.draw_over_time(over_time(panel), ax)
+    logs.draw_over_time(over_time(panel), ax)
     assert across(ax, vertical=False) == lines
     assert across(ax, vertical=True) == []
     assert ax.get_title("right") == ""
@@ -176,7 +175,7 @@ def marks_of(ax):
 
 def test_a_rung_stands_at_its_value_and_says_it(ax):
     frame = ladder().set_index("name")
-    drawing.draw_ladder(ladder(), ax)
+    logs.draw_ladder(ladder(), ax)
     assert list(titles(ax.yaxis).values()) == frame.index.tolist()[::-1]  # the largest on top
     assert titles(ax.yaxis)[4] == "open"
     places = {name: line.get_xdata()[0] for name, line in marks_of(ax).items()}
@@ -190,7 +189,7 @@ def test_a_rung_stands_at_its_value_and_says_it(ax):
 
 
 def test_rungs_at_the_largest_divergence_seen_are_open_and_the_others_filled(ax):
-    drawing.draw_ladder(ladder(), ax)
+    logs.draw_ladder(ladder(), ax)
     fills = {name: line.get_markerfacecolor() for name, line in marks_of(ax).items()}
     assert fills.pop("open") == "none"
     shades = {name: drawing.FAMILY_COLOURS[ladder().set_index("name").loc[name, "family"]] for name in fills}
@@ -204,7 +203,7 @@ def test_rungs_at_the_largest_divergence_seen_are_open_and_the_others_filled(ax)
 
 
 def test_a_whisker_ends_at_the_upper_limit(ax):
-    drawing.draw_ladder(ladder(), ax)
+    logs.draw_ladder(ladder(), ax)
     (whisker,) = (line for line in ax.get_lines() if line.get_linewidth() == 2.5)
     assert list(whisker.get_xdata()) == [0.00231, 0.0046]
     assert titles(ax.yaxis)[whisker.get_ydata()[0]] == "measured"
@@ -212,7 +211,7 @@ def test_a_whisker_ends_at_the_upper_limit(ax):
 
 @pytest.mark.parametrize("spread", [1.0, 2.0])
 def test_the_line_of_vacuity_stands_at_the_spread_of_the_rewards(ax, spread):
-    drawing.draw_ladder(ladder().assign(vacuous_from=spread), ax)
+    logs.draw_ladder(ladder().assign(vacuous_from=spread), ax)
     assert across(ax, vertical=True) == [spread]
     assert f"vacuous from {spread:g} on" in ax.get_xlabel()
     bars = bounds.plot_bounds(bounds.unified(T=64, delta=1e-3, reward_range=(0.0, spread)), Figure().subplots())
@@ -227,7 +226,7 @@ def masks(panel, *extra):
 
 
 def test_masks_are_drawn_beside_no_mask(ax):
-    drawing.draw_masks(masks("gain", ("no mask", 1.0, 0.87)), ax)
+    logs.draw_masks(masks("gain", ("no mask", 1.0, 0.87)), ax)
     assert curves(ax)["max"] == ([0.25, 0.75], [0.1, 0.3])
     assert curves(ax)["mean"] == ([0.25, 0.75], [0.2, 0.5])
     assert edges(ax.collections[1]) == {0.25: pytest.approx((0.1, 0.4)), 0.75: pytest.approx((0.4, 0.7))}
@@ -237,7 +236,7 @@ def test_masks_are_drawn_beside_no_mask(ax):
 
 
 def test_shares_kept_are_drawn_beside_a_mask_that_keeps_all_alike(ax):
-    drawing.draw_masks(masks(drawing.SHARE_KEPT), ax)
+    logs.draw_masks(masks("Share of the reward R and of the rest that is kept"), ax)
     assert curves(ax) == {
         "max": ([0.25, 0.75], [0.1, 0.3]),
         "mean": ([0.25, 0.75], [0.2, 0.5]),
@@ -250,7 +249,7 @@ def test_shares_kept_are_drawn_beside_a_mask_that_keeps_all_alike(ax):
 
 def test_a_bar_is_as_long_as_its_bound_and_stands_beside_its_rule(ax):
     frame = stored("comparison")
-    drawing.draw_comparison(frame, ax)
+    theory.draw_comparison(frame, ax)
     kinds = frame["inputs"].unique().tolist()
     found, numbers = {}, {}
     for (place, row), text in written(ax).items():
@@ -276,7 +275,7 @@ def test_a_bar_is_as_long_as_its_bound_and_stands_beside_its_rule(ax):
 
 def test_a_curve_of_scaling_is_its_rule_and_its_label_says_the_slope(ax):
     frame = stored("scaling")
-    drawing.draw_scaling(frame, ax)
+    theory.draw_scaling(frame, ax)
     drawn = curves(ax)
     labelled = [name for name in frame["rule"].unique() if not name.startswith("halved_")]
     for name in labelled:
@@ -297,7 +296,7 @@ def test_a_curve_of_scaling_is_its_rule_and_its_label_says_the_slope(ax):
 def test_a_point_of_the_regimes_wears_the_look_of_its_rule(ax):
     rows = [(1e-3, 8.0, "coupling"), (1e-2, 64.0, "trajectory_kl"), (1e-1, 512.0, "coupling"), (1.0, 4.0, "classical")]
     frame = pd.DataFrame(rows, columns=["x", "y", "rule"]).assign(panel="all: ε × T, χ² = 4ε²")
-    drawing.draw_regimes(frame, ax)
+    theory.draw_regimes(frame, ax)
     found = {points.get_label(): points.get_offsets().tolist() for points in ax.collections}
     assert found == {name: part[["x", "y"]].to_numpy().tolist() for name, part in frame.groupby("rule")}
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("ε", "T")
@@ -309,7 +308,7 @@ def test_a_rule_looks_the_same_in_every_panel_of_the_regimes():
     frame, looks = stored("regimes"), {}
     with style.look("light"):
         for _, part in frame.groupby("panel"):
-            for points in drawing.draw_regimes(part, Figure().subplots()).collections:
+            for points in theory.draw_regimes(part, Figure().subplots()).collections:
                 looks.setdefault(points.get_label(), set()).add(look_of(points))
     assert all(len(seen) == 1 for seen in looks.values())
     assert set(looks) == set(frame["rule"])
@@ -318,7 +317,7 @@ def test_a_rule_looks_the_same_in_every_panel_of_the_regimes():
 
 def test_routes_are_their_contributions_and_cross_where_the_line_stands(ax):
     frame = stored("adaptive_routes")
-    drawing.draw_routes(frame, ax)
+    theory.draw_routes(frame, ax)
     routes = dict(list(frame.groupby("route", sort=False)))
     assert curves(ax) == {n: (p["ahead"].tolist(), p["contribution"].tolist()) for n, p in routes.items()}
     assert legend(ax) == list(routes)
@@ -334,7 +333,7 @@ def test_routes_are_their_contributions_and_cross_where_the_line_stands(ax):
 def test_a_cell_of_tightness_says_its_ratio(ax):
     ratios = [1.0, 0.4996, 0.25, 0.0123, 2e-5, 0.75]
     frame = pd.DataFrame({"rule": ["later"] * 3 + ["earlier"] * 3, "T": [1, 64, 4096] * 2, "ratio": ratios})
-    drawing.draw_tightness(frame, ax)
+    theory.draw_tightness(frame, ax)
     assert titles(ax.xaxis) == {0: "1", 1: "64", 2: "4,096"}
     assert titles(ax.yaxis) == {0: "later", 1: "earlier"}
     assert written(ax) == {(0, 0): "1.00", (1, 0): "0.500", (2, 0): "0.250", (0, 1): "0.012", (1, 1): "2e-05",
@@ -349,7 +348,7 @@ def test_a_cell_of_tightness_says_its_ratio(ax):
 def test_the_stored_tightness_is_what_is_written():
     frame = stored("tightness").set_index(["rule", "T"])["ratio"]
     with style.look("light"):
-        (ax,) = figure_of(FIGURES["tightness"], stored("tightness")).axes
+        (ax,) = FIGURES["tightness"].figure(stored("tightness")).axes
     for (column, row), text in written(ax).items():
         rule, T = titles(ax.yaxis)[row], int(titles(ax.xaxis)[column].replace(",", ""))
         assert float(text) == pytest.approx(frame[rule, T], abs=5.01e-4)
@@ -358,7 +357,7 @@ def test_the_stored_tightness_is_what_is_written():
 
 def test_acceptance_is_its_curve_and_the_paper_s_lengths_are_marked_with_their_numbers(ax):
     frame = stored("length_bias").query("panel == 'TRM-Max'").astype({"marked": bool})
-    drawing.draw_acceptance(frame, ax)
+    theory.draw_acceptance(frame, ax)
     marks = [line for line in ax.get_lines() if line.get_marker() == "s"]
     for (name, part), line in zip(frame.groupby("series", sort=False), marks, strict=True):
         curve, marked = part[~part["marked"]], part[part["marked"]]
@@ -371,14 +370,14 @@ def test_acceptance_is_its_curve_and_the_paper_s_lengths_are_marked_with_their_n
             text = written(ax)[place]
             assert float(text or 0.0) == pytest.approx(place[1], abs=5e-4 if place[1] > 5e-4 else 1e-4)
             assert text or place[1] < 1e-4
-    assert set(frame[frame["marked"]]["x"]) == set(figure_data.PAPER_LENGTHS)
+    assert set(frame[frame["marked"]]["x"]) == set(theory.PAPER_LENGTHS)
     assert legend(ax) == frame["series"].unique().tolist()
     assert scales(ax) == ("log", "linear")
 
 
 def test_weights_are_their_curves(ax):
     frame = stored("length_bias").query("panel == 'LN-TRM'")
-    drawing.draw_weights(frame, ax)
+    theory.draw_weights(frame, ax)
     expected = {n: (p["x"].tolist(), p["value"].tolist()) for n, p in frame.groupby("series", sort=False)}
     assert curves(ax) == expected
     assert legend(ax) == list(expected)
@@ -402,7 +401,7 @@ def look_of(handle):
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_what_a_legend_names_can_be_told_apart(name):
     with style.look("light"):
-        figure = figure_of(FIGURES[name], stored(name))
+        figure = FIGURES[name].figure(stored(name))
     for ax in figure.axes:
         if ax.get_legend() is not None:
             looks = [look_of(handle) for handle in ax.get_legend().legend_handles]
@@ -413,7 +412,7 @@ def test_what_a_legend_names_can_be_told_apart(name):
 
 def test_figures_with_several_series_have_a_legend():
     with style.look("light"):
-        legends = {name: [ax.get_legend() is not None for ax in figure_of(entry, stored(name)).axes]
+        legends = {name: [ax.get_legend() is not None for ax in entry.figure(stored(name)).axes]
                    for name, entry in FIGURES.items() if name != "regimes"}  # fmt: skip
     named = {name for name, found in legends.items() if all(found)}
     assert named >= {"comparison", "scaling", "adaptive_routes", "length_bias", "mask_tradeoff"}
@@ -426,11 +425,11 @@ def in_title(name):
 
 
 def test_the_title_of_the_comparison_names_its_inputs():
-    known = figure_data.PAPER_KL_AND_TV
+    known = theory.PAPER_KL_AND_TV
     names = {"T": "T", "δ": "delta", "ε": "epsilon", "D": "kl_seq"}
     assert in_title("comparison") == {symbol: known[name] for symbol, name in names.items()}
     assert f"{known['tv_seq']:g} of a response" in FIGURES["comparison"].title
-    assert known == {**figure_data.PAPER_KL_ONLY, "epsilon": known["epsilon"], "tv_seq": known["tv_seq"]}
+    assert known == {**theory.PAPER_KL_ONLY, "epsilon": known["epsilon"], "tv_seq": known["tv_seq"]}
 
 
 def test_the_title_of_scaling_names_its_inputs():
@@ -461,18 +460,18 @@ def test_the_titles_of_the_logs_name_their_mask_and_their_confidence():
     )
     drawn = stored("run_over_time")
     ends = ["value", "low", "high"]
-    np.testing.assert_allclose(plots.over_time_frame(run)[ends], drawn[ends], rtol=1e-9)
+    np.testing.assert_allclose(logs.over_time_frame(run)[ends], drawn[ends], rtol=1e-9)
     level = re.search(r"(\d+) % intervals", FIGURES["certificate"].title).group(1)
     found = bounds.by_position(bounds.example_traces(), confidence=float(level) / 100)
     drawn = stored("certificate").query("panel != 'ladder'")
-    np.testing.assert_allclose(plots.position_frame(found)[ends], drawn[ends], rtol=1e-9)
+    np.testing.assert_allclose(logs.position_frame(found)[ends], drawn[ends], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_each_panel_is_titled_as_its_numbers_are(name):
     frame = stored(name)
     with style.look("light"):
-        figure = figure_of(FIGURES[name], frame)
+        figure = FIGURES[name].figure(frame)
     assert figure.get_suptitle() == FIGURES[name].title
     panels = frame["panel"].unique().tolist() if "panel" in frame else [""]
     assert [ax.get_title("left") for ax in figure.axes] == panels

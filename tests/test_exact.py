@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +9,8 @@ import pytest
 
 import bounds
 from bounds.proof.exact import Problem, Tree, expected, log_low, random_problem
+from bounds.proof.worst_case import homogeneous
+from bounds.rules.fields import FIELDS
 
 INPUTS = [
     (),
@@ -118,6 +119,22 @@ def test_reward_ranges_by_prompt():
                 assert b.value >= abs(problem.error(rewards)), b.name
 
 
+def test_slack_upper_values():
+    """Upper values that are far too large, each by another factor, make no bound false and contradict nothing."""
+    rng = np.random.default_rng(14)
+    for kind in ("ordinary", "far apart", "zeros in theta"):
+        for problem in problems(kind, 40, rational=True):
+            known = problem.profile().known()
+            slack = {
+                n: np.minimum(v * rng.choice([1.0, 1.5, 40.0], np.shape(v)), FIELDS[n].high)
+                for n, v in known.items()
+                if n in FIELDS and rng.random() < 0.8
+            }
+            slack = {n: v if np.ndim(v) else float(v) for n, v in slack.items()}
+            for bound in bounds.unified(**{**known, **slack}):
+                assert bound.value >= problem.worst_error, (bound, slack)
+
+
 def test_known_mean_rewards():
     """sd(R) <= sqrt(mu (1-mu)) in the chi2 rules, for random rewards of each problem."""
     rng = np.random.default_rng(10)
@@ -129,11 +146,39 @@ def test_known_mean_rewards():
             ]
             mean = problem.objective("roll", rewards)
             known = problem.profile().known()
-            for value in (float(mean), math.nextafter(float(mean), 0.5)):
-                if abs(value - 0.5) <= abs(mean - Fraction(1, 2)):  # the float is not further from 1/2 than the mean
-                    table = bounds.unified(**{**known, "mean_reward": value})
-                    for name in ("martingale_chi2", "first_order"):
-                        assert table[name].value >= abs(problem.error(rewards))
+            low, high = max(0.0, float(mean) - 0.05), min(1.0, float(mean) + 0.05)
+            for value in (float(mean), (low, high), (low, high - 0.05 if mean < 0.5 else 1.0)):
+                table = bounds.unified(**{**known, "mean_reward": value})
+                for name in ("martingale_chi2", "first_order"):
+                    assert table[name].value >= abs(problem.error(rewards))
+
+
+@pytest.mark.parametrize("rare", [Fraction(1, 10**9), Fraction(1, 10**8), Fraction(1, 10**7)])
+@pytest.mark.parametrize(("low", "spread"), [(0, 1), (-3, 2), (5, 10**6)])
+def test_a_mean_reward_that_rounds_next_to_an_end(rare, low, spread):
+    """R is the largest reward but after two new tokens, which roll hardly ever emits: float(J(roll)) may be an end."""
+    problem = homogeneous(2, rare, Fraction(1, 5))
+    rewards = low + spread * np.array([Fraction(1)] * 3 + [Fraction(0)], dtype=object)
+    mean = problem.objective("roll", [rewards])
+    profile = {**problem.profile("chi2_max").known(), "reward_range": (low, low + spread), "mean_reward": float(mean)}
+    error = abs(problem.error([rewards]))
+    assert error > spread / 30
+    assert bounds.unified(**profile)["martingale_chi2"].value >= error
+
+
+def test_the_worst_of_all_means_that_a_number_or_a_pair_stands_for_counts():
+    def sd(mean, **known):
+        return bounds.Profile(T=2, mean_reward=mean, **known).reward_sd.value
+
+    mean = 1 - Fraction(3, 2**54)  # half-way between two floats
+    for given in (float(mean), (0.999, float(mean)), (float(mean), 1.0)):
+        assert Fraction(sd(given)) ** 2 >= min(mean, Fraction(1, 2)) * (1 - mean)
+    assert sd((0.2, 0.8)) == 0.5
+    assert sd((0.0, 0.1)) == pytest.approx(0.3)
+    assert sd((0.9, 1.0)) == pytest.approx(0.3)
+    assert sd(Fraction(1, 3)) ** 2 >= Fraction(2, 9)
+    assert sd((-1.0, -0.8), reward_range=(-1, 1)) == pytest.approx(0.3)
+    assert 0.0 < sd(0.0, reward_range=(0, 5)) < sd(0.0)
 
 
 def test_the_sharp_bounds_are_nearly_attained_by_some_of_them():

@@ -14,9 +14,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 import bounds
-from bounds.figures import FIGURES, drawing, figure_of, plots, save, style, write_csv
-from bounds.figures.data import comparison_data, run_over_time_data, scaling_data
+from bounds.figures import FIGURES, drawing, logs, style
+from bounds.figures.logs import run_over_time_data
 from bounds.figures.tables import TABLES
+from bounds.figures.theory import comparison_data, scaling_data
 
 ROOT = Path(__file__).parents[1]
 NEED_MORE = {"context_shift_profile", "adaptive_profile", "martingale_chi2", "cauchy_schwarz", "first_order"}
@@ -38,11 +39,11 @@ def said(path):
 
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_the_figures_in_the_repository_are_the_ones_that_the_code_draws(name, tmp_path):
-    entry = FIGURES[name]
-    data = entry.data()
-    kept, drawn = (pd.read_csv(p) for p in (ROOT / "figures" / f"{name}.csv", write_csv(data, tmp_path / "d.csv")))
+    *pictures, csv = bounds.figures.write([name], tmp_path)
+    kept, drawn = (pd.read_csv(path) for path in (ROOT / "figures" / csv.name, csv))
     pd.testing.assert_frame_equal(kept, drawn, rtol=1e-9)
-    for path in save(lambda: figure_of(entry, data), tmp_path / name):
+    assert [path.name for path in pictures] == [f"{name}{suffix}" for suffix in (".png", ".dark.png", ".pdf")]
+    for path in pictures:
         stored = ROOT / "figures" / path.name
         assert 0.5 < stored.stat().st_size / path.stat().st_size < 2.0, "drawn anew, it is another figure"
         if path.suffix == ".png":
@@ -56,7 +57,7 @@ def test_the_figures_in_the_repository_are_the_ones_that_the_code_draws(name, tm
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_a_figure_can_be_read_in_one_column(name):
     with style.look("light"):
-        figure = figure_of(FIGURES[name], pd.read_csv(ROOT / "figures" / f"{name}.csv"))
+        figure = FIGURES[name].figure(pd.read_csv(ROOT / "figures" / f"{name}.csv"))
         figure.set_dpi(300)  # as it is saved
         figure.draw_without_rendering()
         texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
@@ -78,7 +79,7 @@ def test_a_figure_can_be_read_in_one_column(name):
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_lines_have_colours_that_all_can_tell_apart(name):
     with style.look("light"):
-        figure = figure_of(FIGURES[name], pd.read_csv(ROOT / "figures" / f"{name}.csv"))
+        figure = FIGURES[name].figure(pd.read_csv(ROOT / "figures" / f"{name}.csv"))
         allowed = {to_hex(c) for c in (*style.CYCLE[:-1], style.SHARP, style.ink(), style.muted())}
         allowed |= {to_hex(c) for c in drawing.FAMILY_COLOURS.values()}
     for ax in figure.axes:
@@ -123,7 +124,7 @@ def test_what_is_drawn_is_the_data():
 
 def test_the_ladder_goes_from_classical_down_to_what_the_responses_show():
     certificate = bounds.certify(bounds.example_traces())
-    frame = plots.ladder_frame(certificate)
+    frame = logs.ladder_frame(certificate)
     assert frame["value"].is_monotonic_decreasing
     assert frame["name"].iloc[0] == "classical"
     assert frame["optimistic"].iloc[0]
@@ -142,7 +143,7 @@ def test_the_ladder_sees_what_theta_does_where_roll_cannot_go():
     rows = [{"prompt_id": str(i), "rollout_logprobs": [0.0, -0.7], "train_logprobs": [-0.6931471805599453, -0.7]}
             for i in range(40)]  # fmt: skip
     certificate = bounds.certify(bounds.TraceSet.from_records(rows, horizon=2), assume={"support_gap": 0.5})
-    frame = plots.ladder_frame(certificate).set_index("name")
+    frame = logs.ladder_frame(certificate).set_index("name")
     assert certificate.estimates["worst_case_error"].value == pytest.approx(0.0)
     assert frame.loc["worst |Error|: estimate", "value"] == pytest.approx(0.5)
 
@@ -217,7 +218,7 @@ def test_what_holds_for_every_sample_size_is_a_rung_where_it_says_something():
     rows = [{"prompt_id": str(i), "rollout_logprobs": [-0.7], "train_logprobs": [-0.7 + 1e-6 * (i % 2)]}
             for i in range(200)]  # fmt: skip
     certificate = bounds.certify(bounds.TraceSet.from_records(rows, horizon=1))
-    value = plots.ladder_frame(certificate).set_index("name")["value"][
+    value = logs.ladder_frame(certificate).set_index("name")["value"][
         "worst |Error|: upper limit for every sample size"
     ]
     assert value == certificate.estimates["worst_case_error_measured"].high < 1.0
@@ -245,7 +246,7 @@ def test_each_name_is_told_before_it_is_made(tmp_path):
 def test_an_svg_takes_the_colour_of_the_page():
     entry = FIGURES["adaptive_routes"]
     with style.look("page"):
-        figure = figure_of(entry, entry.data())
+        figure = entry.figure(entry.data())
     text = style.svg(figure, 'a "title" & more')
     assert text.startswith('<svg role="img" aria-label="a &quot;title&quot; &amp; more"')
     assert "currentColor" in text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -13,7 +15,7 @@ from hard_logits import FIELDS, HARD, INF, check, drawn, drawn_pairs, near, same
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bounds.divergence import LogitFile, _logit_sums, from_logits, logits
+from bounds.divergence import LogitFile, _logit_kernel, from_logits, logits
 
 MODES = [pytest.param(False, 1e-6, id="fast"), pytest.param(True, 1e-12, id="precise")]
 
@@ -22,26 +24,6 @@ MODES = [pytest.param(False, 1e-6, id="fast"), pytest.param(True, 1e-12, id="pre
 @pytest.mark.parametrize("name", HARD)
 def test_hard_rows(name, precise, accuracy):
     check(from_logits(*HARD[name], precise=precise), HARD[name], accuracy)
-
-
-@pytest.mark.parametrize("name", HARD)
-def test_hard_rows_without_numba(name, monkeypatch):
-    monkeypatch.setattr(logits.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setitem(sys.modules, "bounds.divergence._logit_kernel", None)  # importing it would raise
-    check(from_logits(*HARD[name]), HARD[name], 1e-12)
-
-
-@pytest.mark.parametrize("precise", [False, True])
-def test_the_fast_sums_settle_all_but_gaps_and_the_nearly_identical(precise, monkeypatch):
-    """Otherwise the fast mode would be the precise one in disguise."""
-    left = []
-    original = logits._precise_chunk
-    monkeypatch.setattr(logits, "_precise_chunk", lambda a, *rest: (left.append(len(a)), original(a, *rest)))
-    for name in ("near, KL 1e-10", "near, KL 1e-10, float32", "wide", "both lack tokens", "peaked, 23"):
-        from_logits(*HARD[name], precise=precise)
-    assert bool(left) == precise
-    from_logits(*HARD["roll lacks a token"], precise=precise)
-    assert left
 
 
 @pytest.mark.parametrize(("precise", "accuracy"), MODES)
@@ -54,20 +36,36 @@ def test_any_rows(pair, dtype, precise, accuracy):
 @pytest.mark.parametrize("mistake", [0.2, -0.01, 1e-4])
 def test_sums_reveal_and_correct_their_normaliser(mistake):
     """Taken with a wrong difference of the log-normalisers; no d changes its sign, so TV is exact as well."""
-    pair = np.array([[0.0, 1.0, 0.5, -INF]]), np.array([[1.0, 0.5, -0.5, 0.4]])
-    tops = np.array([[[1.0]], [[1.0]]])
-    c = np.log(np.exp(pair[1] - 1.0).sum() / np.exp(pair[0] - 1.0).sum())
-    with np.errstate(invalid="ignore"):
-        sums = _logit_sums._block_sums(np, *pair, tops, np.array([[c + mistake]]), np.array([[0.0]]))
-    assert abs(sums[0, 4]) > 1e-5
-    check(logits.LogitDivergences(**_logit_sums.divergences(sums)), pair, 1e-13)
-    with np.errstate(invalid="ignore"):
-        back = _logit_sums._block_sums(np, *pair[::-1], tops, np.array([[mistake - c]]), np.array([[0.0]]))
-    check(logits.LogitDivergences(**_logit_sums.divergences(back)), pair[::-1], 1e-13)
-    inside = [x[:, :3] for x in pair]
-    c = np.log(np.exp(inside[1] - 1.0).sum() / np.exp(inside[0] - 1.0).sum())
-    sums = _logit_sums._block_sums(np, *inside, tops, np.array([[c + mistake]]), np.array([[0.0]]))
-    check(logits.LogitDivergences(**_logit_sums.divergences(sums)), inside, 1e-13)
+    roll, theta = np.array([[0.0, 1.0, 0.5, -INF]]), np.array([[1.0, 0.5, -0.5, 0.4]])
+    for a, b in ((roll, theta), (theta, roll), (roll[:, :3], theta[:, :3])):
+        c = np.log(np.exp(b - 1.0).sum() / np.exp(a - 1.0).sum()) + mistake
+        sums = np.empty((1, 10))
+        _logit_kernel._sums_given(a[0], b[0], 1.0, 1.0, c, c, 0.0, _logit_kernel.PRECISE, sums[0])
+        assert abs(sums[0, 4]) > 1e-5
+        check(logits._divergences(sums), (a, b), 1e-13)
+
+
+COMPILE = """
+import numpy as np
+from bounds.divergence import _logit_kernel, from_logits
+assert round(float(from_logits(np.zeros((1, 2)), np.log([[1.0, 3.0]])).tv[0]), 9) == 0.25
+print(sum(_logit_kernel.sweep.stats.cache_hits.values()))
+"""
+NO_FOLDER = """
+import tempfile
+def refused(*_, **__): raise PermissionError
+tempfile.TemporaryFile = refused
+"""
+
+
+@pytest.mark.parametrize(("before", "hits"), [("", [0, 1]), (NO_FOLDER, [0])], ids=["a folder", "none"])
+def test_what_is_compiled_is_kept_where_it_can_be(before, hits, tmp_path):
+    """The second start finds it; where no folder can be written, it is compiled at each start."""
+    run, env = [sys.executable, "-c", before + COMPILE], {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for expected in hits:
+        found = subprocess.run(run, env=env, capture_output=True, text=True)
+        assert (found.stdout, found.stderr) == (f"{expected}\n", "")
+    assert bool(list(tmp_path.rglob("*.nbi"))) == (not before)
 
 
 # --- every kind of array ------------------------------------------------------------------------------------

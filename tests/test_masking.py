@@ -240,6 +240,13 @@ def test_refused_with_what_was_likely_meant(text, message):
         Mask.parse(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["seq_mean_k3<=0.6", "seq_mean_k2<=0.5", "seq_mean_kl<=0.89", "seq_mean_ratio_deviation<=0.6"]
+)
+def test_a_large_divergence_is_a_threshold(text):
+    assert str(Mask.parse(text)) == text
+
+
 def test_a_mask_object_is_accepted_by_certify():
     mask = Mask.parse("seq_max_k2<=0.05")
     traces = bounds.example_traces()

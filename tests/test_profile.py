@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -24,19 +25,6 @@ REFUSED = [
     ({"delta": True}, "delta must be .* got delta=True"),
     ({"tv_seq": 2.0}, "tv_seq must be"),
     ({"support_gap": -0.1}, "support_gap must be"),
-    (
-        {"delta": 1e-3, "kl_seq": 0.011},
-        r"kl_seq must be at most T \* delta = 0.01, got kl_seq=0.011, T=10, delta=0.001",
-    ),
-    ({"epsilon": 1e-3, "tv_sum": 0.011}, r"tv_sum must be at most T \* epsilon"),
-    ({"chi2_max": 1e-3, "chi2_sum": 0.011}, r"chi2_sum must be at most T \* chi2_max"),
-    ({"delta": 0.1, "mean_length": 5.0, "kl_seq": 0.6}, r"kl_seq must be at most mean_length \* delta = 0.5"),
-    ({"mean_length": 11.0}, "mean_length must be at most T = 10, got mean_length=11.0, T=10"),
-    ({"mean_tv": np.full(10, 0.2), "max_tv": np.full(10, 0.1)}, r"mean_tv\[0\] must be at most max_tv = 0.1"),
-    ({"mean_kl": np.arange(10.0), "max_kl": np.full(10, 5.0)}, r"mean_kl\[6\] must be at most max_kl = 5"),
-    ({"max_kl": np.full(10, 0.2), "delta": 0.1}, r"max_kl\[0\] must be at most delta = 0.1"),
-    ({"mean_tv": np.full(10, 0.2), "epsilon": 0.1}, r"mean_tv\[0\] must be at most epsilon"),
-    ({"max_kl": np.full(10, 0.1), "kl_seq": 1.1}, r"kl_seq must be at most sum\(max_kl\) = 1"),
     ({"mean_tv": np.zeros(9)}, r"mean_tv must be an array with one entry for each of the T=10 positions, .*\(9,\)"),
     ({"mean_tv": 0.1}, "mean_tv must be an array with one entry"),
     ({"mean_kl": [0.0] * 9 + [math.nan]}, r"mean_kl\[9\] must be a number in \[0, inf\], got mean_kl\[9\]=nan"),
@@ -45,10 +33,18 @@ REFUSED = [
     ({"T": 0}, r"T must be a whole number in \[1, 9007199254740992\], got T=0"),
     ({"T": 10.5}, "T must be a whole number"),
     ({"T": True}, "T must be a whole number"),
-    ({"mean_reward": 2.0}, r"mean_reward must be a number in reward_range \[0, 1\], got mean_reward=2.0"),
+    ({"mean_reward": 2.0}, r"mean_reward must be a number in reward_range \[0, 1\], .*, got mean_reward=2.0"),
+    ({"mean_reward": (0.5, 2.0)}, r"mean_reward must be .* reward_range \[0, 1\], .* got mean_reward=\(0.5, 2.0\)"),
+    ({"mean_reward": (0.5, 0.4)}, "mean_reward must be"),
+    ({"mean_reward": (0.1, 0.2, 0.3)}, r"mean_reward must be a number or a pair \(low, high\)"),
+    ({"mean_reward": (0.1, math.nan)}, r"mean_reward\[1\] must be a number, got"),
+    ({"mean_kl": np.ma.masked_array([0.1] * 10, [False, False, True] + [False] * 7)}, r"mean_kl\[2\] .* got .*=masked"),
+    ({"mean_kl": [[0.1], [0.1, 0.2]]}, "mean_kl must be an array of numbers"),
     ({"reward_range": (1, 0)}, "reward_range must be two finite numbers, lowest < highest"),
     ({"reward_range": 3}, "reward_range must be a pair"),
     ({"reward_range": [(0, 1), (0, 2)], "mean_reward": 1.0}, "mean_reward needs one reward_range"),
+    ({"reward_range": [(0, 1), (2,)]}, "reward_range must be a pair"),
+    ({"reward_range": []}, "reward_range must be a pair"),
     ({"reward_range": [(0, 1), (2, 2)]}, "reward_range must be two finite numbers, lowest < highest"),
     ({"absolutely_continuous": "no"}, "absolutely_continuous must be True or False"),
 ]
@@ -76,9 +72,75 @@ def test_every_array_refuses_nan_negatives_and_wrong_lengths(name):
             bounds.Profile(T=4, **{name: bad})
 
 
-def test_contradictions_within_rounding_are_accepted():
-    bounds.Profile(T=10, delta=1e-3, kl_seq=1e-2 * (1 + 5e-10))
+#: An upper value may be larger than what others imply: what it is then taken for, and how.
+SLACK = [
+    ({"delta": 1e-3, "kl_seq": 0.011}, "kl_seq", 0.01, "T delta"),
+    ({"epsilon": 1e-3, "tv_sum": 0.011}, "tv_sum", 0.01, "T epsilon"),
+    ({"chi2_max": 1e-3, "chi2_sum": 0.011}, "chi2_sum", 0.01, "T chi2_max"),
+    ({"delta": 0.1, "mean_length": 5.0, "kl_seq": 0.6}, "kl_seq", 0.5, "delta mean_length"),
+    ({"delta": 0.1, "mean_length": 11.0}, "kl_seq", 1.0, "T delta"),
+    ({"epsilon": 0.1, "mean_length": math.inf}, "tv_sum", 1.0, "T epsilon"),
+    ({"mean_tv": np.full(10, 0.2), "max_tv": np.full(10, 0.1)}, "mean_tv", 0.1, "max_tv"),
+    ({"mean_kl": np.arange(10.0), "max_kl": np.full(10, 5.0)}, "mean_kl", 5.0, "smallest of given, max_kl"),
+    ({"max_kl": np.full(10, 0.2), "delta": 0.1}, "max_kl", 0.1, "delta"),
+    ({"mean_kl": np.full(10, 0.2), "delta": 0.1}, "mean_kl", 0.1, "delta"),
+    ({"mean_kl": np.full(10, 9.0), "delta": 0.1, "epsilon": 0.1}, "mean_tv", 0.1, "epsilon"),
+    ({"mean_tv": np.full(10, 0.2), "epsilon": 0.1}, "mean_tv", 0.1, "epsilon"),
+    ({"max_kl": [0.1] * 9 + [0.2], "kl_seq": 1.2}, "kl_seq", 1.1, "sum(mean_kl), mean_kl = max_kl"),
+    ({"max_tv": np.full(10, 0.1), "epsilon": 0.3}, "epsilon", 0.1, "max(max_tv)"),
+    ({"tv_sum": 0.1, "tv_seq": 0.3}, "tv_seq", 0.1, "tv_sum"),
+]
+
+
+@pytest.mark.parametrize(("fields", "name", "value", "how"), SLACK)
+@pytest.mark.parametrize("family", ["published", "sharp"])
+def test_a_slack_value_is_not_used(fields, name, value, how, family):
+    found = bounds.Profile(T=10, **fields).resolve(name, family)
+    assert found.value == pytest.approx(value, rel=1e-12)
+    assert found.value >= value
+    assert found.how == how
+    assert set(found.used) <= set(fields)
+
+
+@pytest.mark.parametrize(("fields", "name", "value", "how"), SLACK)
+def test_a_slack_value_makes_no_bound_larger(fields, name, value, how):
+    slack = bounds.unified(T=10, **fields)
+    for left_out in fields:
+        others = {n: v for n, v in fields.items() if n != left_out}
+        if not others.keys() <= {"mean_length"}:
+            for bound in bounds.unified(T=10, **others):
+                assert slack[bound.name].value <= bound.value * (1 + 1e-12)
+
+
+def test_what_is_nowhere_smallest_is_not_rested_on():
+    """A result is as weak as what it uses; an array that never counts is not used."""
+    profile = bounds.Profile(T=2, mean_tv=[0.1, 0.2], max_tv=[0.3, 0.3], epsilon=0.5)
+    assert profile.resolve("mean_tv", "sharp").how == "given"
+    both = bounds.Profile(T=2, mean_tv=[0.1, 0.4], max_tv=[0.3, 0.3], epsilon=0.5).resolve("mean_tv", "sharp")
+    assert (both.how, both.used) == ("smallest of given, max_tv", ("mean_tv", "max_tv"))
+
+
+def test_a_total_variation_may_exceed_one_by_rounding():
     assert bounds.Profile(T=1, epsilon=1.0 + 5e-10).epsilon > 1.0
+
+
+@pytest.mark.parametrize(
+    "value", [Fraction(1, 3), 2**53 + 1, 2**60 - 1, np.int64(2**53 + 1), np.uint64(2**64 - 1), 10**30]
+)
+def test_what_is_no_float_is_rounded_up(value):
+    truth = Fraction(int(value)) if not isinstance(value, Fraction) else value
+    assert truth <= bounds.Profile(T=1, delta=value).delta <= float(truth) * (1 + 1e-15)
+    for array in ([value], np.array([value]), np.array([value], dtype=object)):
+        (entry,) = bounds.Profile(T=1, max_kl=array).max_kl.tolist()
+        assert truth <= Fraction(entry) <= truth * (1 + Fraction(1, 10**15))
+    third = np.longdouble(1) / 3
+    assert bounds.Profile(T=1, max_kl=[third]).max_kl[0] >= third
+    low, high = bounds.Profile(T=1, reward_range=(-truth, truth)).reward_range
+    assert low <= -truth < truth <= high
+
+
+def test_an_unmasked_masked_array_is_an_array():
+    assert bounds.Profile(T=2, mean_tv=np.ma.masked_array([0.1, 0.2])).mean_tv.tolist() == [0.1, 0.2]
 
 
 def test_arrays_are_copied_and_cannot_be_changed():

@@ -11,7 +11,7 @@ from importlib import metadata
 import pytest
 
 import bounds
-from bounds.certificate.guarantee import HYPOTHESES
+from bounds.certificate.guarantees import HYPOTHESES
 from bounds.cli.main import main
 from bounds.logs import example_path
 from bounds.report import page
@@ -93,7 +93,7 @@ def cells_of(certificate, by_position, masks, run):
         *(cells for cells in guaranteed if cells[1]),
         certificate.bound_cells(),
         certificate.estimate_cells(),
-        *([certificate.diagnosis_cells()] if certificate.diagnosis else []),
+        *([certificate.finding_cells()] if certificate.findings else []),
         *by_position.tables(),
         *masks.tables(),
         *run.tables(),
@@ -131,7 +131,7 @@ def test_each_picture_says_what_its_result_says(parts, whole):
     assert f"{parts['certificate'].best.name}." in bars
     for said, name in ((positions, "by_position"), (masks, "masks"), (steps, "run")):
         assert parts[name].sentence() in said
-    assert all(kind in positions for kind in parts["by_position"].how)
+    assert all(kind in positions for kind in parts["by_position"].bins.names)
 
 
 def test_the_command_line_gives_its_mask_and_its_confidence_to_every_section(tmp_path, capsys):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracle import capped, real, sum_of_roots
 
 from bounds._rounding import dot_up, exact, round_up, sqrt_enclosure, sum_up
-from bounds._show import near, round_toward_zero, shown, shown_down
+from bounds._text import near, round_toward_zero, shown, shown_down
 from bounds.rules.sums import _ZETA_HIGH, _ZETA_LOW, binomial_excess, capped_sum, product_coupling, sqrt_sum
 
 positive = st.floats(min_value=1e-300, max_value=1e300)

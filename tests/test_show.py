@@ -6,13 +6,14 @@ import html
 import json
 import re
 
+import numpy as np
 import pytest
 
 import bounds
-from bounds._markup import latex_table, markdown_table
-from bounds._show import Shown
+from bounds._text import latex_table, markdown_table
 from bounds.questions.metrics import metrics
 from bounds.questions.objectives import objectives
+from bounds.results import Interval, IntervalTable, Result, Standing, jsonable
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,9 @@ RESULTS = {
 
 
 def test_every_result_is_tried():
-    assert {kind.__name__ for kind in Shown.__subclasses__()} == set(RESULTS)
+    for make in RESULTS.values():
+        make()  # its class is there only when its module is
+    assert {kind.__name__ for kind in Result.__subclasses__()} == set(RESULTS)
 
 
 @pytest.mark.parametrize("name", list(RESULTS))
@@ -104,3 +107,56 @@ def test_results_as_frame_json_html_and_latex(name):
         assert len(lines) == 1 + len(rows)
         assert all(len(re.findall(r"(?<!\\)&", line)) == len(titles) - 1 for line in lines)
         assert not re.search(r"(?<!\\)[_#%]|<|>|(?<!\$)\|", "\n".join(lines).replace("$<$", "").replace("$>$", ""))
+
+
+# --- by reflection -------------------------------------------------------------------------------------------------
+
+
+def interval(value=0.5, low=0.25, high=1.0):
+    return Interval(value, low, high, 0.95, Standing.ESTIMATED, "t, 3 prompts", "what was averaged")
+
+
+def test_fields_are_keys_and_what_json_has_no_number_for_is_null():
+    assert jsonable(interval()) == {
+        "value": 0.5, "low": 0.25, "high": 1.0, "confidence": 0.95, "standing": "estimated", "method": "t, 3 prompts",
+        "of": "what was averaged",
+    }  # fmt: skip
+    endless = interval(np.inf, 0.0, np.inf).to_dict()
+    assert (endless["value"], endless["high"], endless["vacuous"]) == (None, None, True)
+    assert jsonable(interval(low=-np.inf))["low"] is None
+    found = jsonable({"a": (np.float64("nan"), np.arange(2), np.int64(3)), 4: [None, True, "x"]})
+    assert found == {"a": [None, [0, 1], 3], "4": [None, True, "x"]}
+    assert type(found["a"][2]) is int
+
+
+def test_left_out_and_derived_keys():
+    table = bounds.unified(T=4096, delta=1e-4)
+    found = table.to_dict()
+    assert "published_b_star" not in found
+    assert (found["b_star"]["name"], found["b_star"]["value"]) == (table.best.name, table.best.value)
+    assert found["b_star_published"] == table.best_published.to_dict()
+
+
+def test_a_table_of_intervals_says_the_same_in_every_way():
+    rows = {
+        "0": {"kl": interval(), "gain": None},
+        "1": {"kl": interval(0.3, 0.2, 0.4), "gain": interval(2.0, 2.0, 2.0)},
+    }
+    table = IntervalTable("step", rows, {"0": {"responses": 8, "share": 0.12345}, "1": {"responses": 9, "share": 1.0}})
+    assert (len(table), list(table), table.names) == (2, ["0", "1"], ["kl", "gain"])
+    assert table.column("kl") == [rows["0"]["kl"], rows["1"]["kl"]]
+    assert [row["step"] for row in jsonable(table)] == ["0", "1"]
+    first = {"step": "0", "responses": 8, "share": 0.12345, "kl": jsonable(interval()), "gain": None}
+    assert jsonable(table)[0] == first
+    frame = table.to_frame()
+    ends = [f"{name}{end}" for name in ("kl", "gain") for end in ("", "_low", "_high")]
+    assert frame.columns.tolist() == ["step", "responses", "share", *ends]
+    assert frame["kl_high"].tolist() == [1.0, 0.4]
+    assert frame["gain"].isna().tolist() == [True, False]
+    titles, cells = table.cells(marked="1")
+    assert titles == ["step", "kl", "gain", "responses", "share"]
+    assert cells == [(["0", "0.5 [0.25, 1]", "-", "8", "0.123"], False), (["1", "0.3 [0.2, 0.4]", "2", "9", "1"], True)]
+    assert table.cells(["gain"], {"responses": "of them"})[0] == ["step", "gain", "of them"]
+    assert table.estimate("1", "gain") == rows["1"]["gain"]
+    with pytest.raises(KeyError, match="gain of step 0 cannot be estimated"):
+        table.estimate("0", "gain")

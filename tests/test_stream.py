@@ -14,12 +14,12 @@ import pytest
 
 import bounds
 from bounds import open_log, read_traces
-from bounds.certificate import moments as moments_module
-from bounds.certificate.moments import Moments
+from bounds.certificate import summary as summary_module
+from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.logs import batch as batch_module
 from bounds.logs.decode import ahead
-from tests.test_moments import MASK, STATISTICS, numbers, records
+from tests.test_summary import MASK, STATISTICS, numbers, records
 
 T = 16
 
@@ -62,7 +62,7 @@ def test_parts_are_the_log(tmp_path, monkeypatch, rows, kind):
     else:
         write_parquet(path, rows, **({"row_group_size": 7} if kind == "small row groups" else {}))
     whole = bounds.certify(read_traces(path, horizon=T), mask=MASK)
-    same(bounds.certify(Moments.of(open_log(path, horizon=T), statistics=STATISTICS), mask=MASK), whole)
+    same(bounds.certify(Summary.of(open_log(path, horizon=T), statistics=STATISTICS), mask=MASK), whole)
 
 
 def test_blocks_that_need_a_closer_look_are_read_row_by_row(tmp_path, rows):
@@ -74,7 +74,7 @@ def test_blocks_that_need_a_closer_look_are_read_row_by_row(tmp_path, rows):
     changed[5]["mask"] = [0] * len(changed[5]["rollout_logprobs"])
     write_parquet(tmp_path / "masked.parquet", changed)
     whole = bounds.certify(read_traces(tmp_path / "masked.parquet", horizon=T))
-    streamed = bounds.certify(Moments.of(open_log(tmp_path / "masked.parquet", horizon=T)))
+    streamed = bounds.certify(Summary.of(open_log(tmp_path / "masked.parquet", horizon=T)))
     same(streamed, whole)
     assert any("1 of" in w and "no policy token" in w for w in streamed.warnings)
 
@@ -99,19 +99,19 @@ def test_what_is_wrong_in_a_block_is_named_by_row(tmp_path, rows, field, value, 
     path = tmp_path / "log.parquet"
     write_parquet(path, [*rows[:9], bad, *rows[10:]])
     with pytest.raises(bounds.TraceError, match=message):
-        Moments.of(open_log(path, horizon=T))
+        Summary.of(open_log(path, horizon=T))
 
 
 def test_a_block_longer_than_the_horizon_is_refused(tmp_path, rows):
     write_parquet(tmp_path / "log.parquet", rows)
     with pytest.raises(bounds.TraceError, match="policy tokens, more than horizon=3"):
-        Moments.of(open_log(tmp_path / "log.parquet", horizon=3))
+        Summary.of(open_log(tmp_path / "log.parquet", horizon=3))
 
 
 def test_without_a_horizon_the_longest_of_all_parts_is_taken(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(batch_module, "BATCH_TOKENS", 50)
     write_jsonl(tmp_path / "log.jsonl", rows)
-    m = Moments.of(open_log(tmp_path / "log.jsonl"))
+    m = Summary.of(open_log(tmp_path / "log.jsonl"))
     assert m.horizon == max(len(r["rollout_logprobs"]) for r in rows)
     assert any("no horizon was given" in w for w in bounds.certify(m).warnings)
 
@@ -125,14 +125,14 @@ def test_the_same_responses_twice_are_noticed_in_blocks(tmp_path):
     for r in rows:
         r["train_logprobs"] = [x * 1.001 for x in r["rollout_logprobs"]]
     write_parquet(tmp_path / "twice.parquet", [*rows, *rows[:4]])
-    for log in (Moments.of(open_log(tmp_path / "twice.parquet", horizon=T)), read_traces(tmp_path / "twice.parquet")):
+    for log in (Summary.of(open_log(tmp_path / "twice.parquet", horizon=T)), read_traces(tmp_path / "twice.parquet")):
         assert any("4 responses standing in the log twice" in w for w in bounds.certify(log).warnings)
 
 
 def test_an_empty_log_is_refused(tmp_path, rows):
     (tmp_path / "empty.jsonl").write_text(json.dumps({**rows[0], "mask": [0] * len(rows[0]["rollout_logprobs"])}))
     with pytest.raises(bounds.TraceError, match="no response with a policy token: 1 of 1 responses"):
-        Moments.of(open_log(tmp_path / "empty.jsonl", horizon=T))
+        Summary.of(open_log(tmp_path / "empty.jsonl", horizon=T))
     with pytest.raises(bounds.TraceError, match="no response with a policy token: 1 of 1 responses"):
         list(open_log(tmp_path / "empty.jsonl", horizon=T))
 
@@ -151,48 +151,48 @@ def test_reading_goes_on_where_it_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Moments.of(open_log(glob, horizon=T), progress=interrupt, resume=state)
-    assert len(Moments.load(state)) == 40
+        Summary.of(open_log(glob, horizon=T), progress=interrupt, resume=state)
+    assert len(Summary.load(state)) == 40
     assert sorted(p.name for p in tmp_path.iterdir() if "state" in p.name) == ["state"]
     seen.clear()
-    resumed = Moments.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
+    resumed = Summary.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
     assert seen == [60]
-    same(bounds.certify(resumed), bounds.certify(Moments.of(open_log(glob, horizon=T))))
-    again = Moments.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
+    same(bounds.certify(resumed), bounds.certify(Summary.of(open_log(glob, horizon=T))))
+    again = Summary.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
     assert seen == [60]
     assert len(again) == 60
 
 
 def test_a_state_of_another_horizon_does_not_resume(tmp_path, rows):
     write_jsonl(tmp_path / "log.jsonl", rows)
-    Moments.of(open_log(tmp_path / "log.jsonl", horizon=T), resume=tmp_path / "state")
-    with pytest.raises(bounds.TraceError, match="different horizons, readings or statistics"):
-        Moments.of(open_log(tmp_path / "log.jsonl", horizon=T + 1), resume=tmp_path / "state")
+    Summary.of(open_log(tmp_path / "log.jsonl", horizon=T), resume=tmp_path / "state")
+    with pytest.raises(bounds.TraceError, match="holds a log that was read with other options"):
+        Summary.of(open_log(tmp_path / "log.jsonl", horizon=T + 1), resume=tmp_path / "state")
 
 
 def test_a_state_knows_how_and_what_it_read(tmp_path):
     rows = rows_of([4] * 6)
     log, state = tmp_path / "log.jsonl", tmp_path / "state"
     write_jsonl(log, rows)
-    Moments.of(open_log(log, horizon=T), resume=state)
+    Summary.of(open_log(log, horizon=T), resume=state)
     for other in (open_log(log, horizon=T, reward_range=(0.0, 2.0)), open_log(log, horizon=T).filter(lambda p: p)):
         with pytest.raises(bounds.TraceError, match="holds a log that was read with other options"):
-            Moments.of(other, resume=state)
+            Summary.of(other, resume=state)
     write_jsonl(tmp_path / "other.jsonl", rows_of([4] * 3, seed=8))
     with pytest.raises(bounds.TraceError, match=r"log.jsonl is not of this log, but it was read into it"):
-        Moments.of(open_log(tmp_path / "other.jsonl", horizon=T), resume=state)
+        Summary.of(open_log(tmp_path / "other.jsonl", horizon=T), resume=state)
     write_jsonl(log, rows[:20])
     with pytest.raises(bounds.TraceError, match=r"log.jsonl has changed since it was read into it"):
-        Moments.of(open_log(log, horizon=T), resume=state)
+        Summary.of(open_log(log, horizon=T), resume=state)
 
 
 def test_files_of_a_log_keep_its_changes(tmp_path, rows):
-    from bounds.questions.mask_study import second_half
+    from bounds.questions.mask_study import judging
 
     for k in (0, 1):
         write_jsonl(tmp_path / f"{k}.jsonl", [{**r, "prompt_id": f"{k}{r['prompt_id']}"} for r in rows])
-    log = open_log(tmp_path, horizon=T).filter(second_half)
-    assert sum(len(Moments.of(f)) for f in log.split()) == len(Moments.of(log)) < 2 * len(rows)
+    log = open_log(tmp_path, horizon=T).filter(judging)
+    assert sum(len(Summary.of(f)) for f in log.split()) == len(Summary.of(log)) < 2 * len(rows)
 
 
 def test_a_log_may_be_gone_through_again_and_filtered(tmp_path, monkeypatch, rows):
@@ -281,7 +281,7 @@ def test_prompt_ids_mean_the_same_in_blocks_and_in_rows(tmp_path, rows, name):
     pq.write_table(table, tmp_path / "blocks.parquet")
     masks = pa.array([[1] * len(r["rollout_logprobs"]) for r in rows])
     pq.write_table(table.append_column("mask", masks), tmp_path / "rows.parquet")
-    blocks, one_by_one = (Moments.of(open_log(tmp_path / f"{n}.parquet", horizon=T)) for n in ("blocks", "rows"))
+    blocks, one_by_one = (Summary.of(open_log(tmp_path / f"{n}.parquet", horizon=T)) for n in ("blocks", "rows"))
     assert blocks.prompts == one_by_one.prompts
     assert np.array_equal(blocks.prompt, one_by_one.prompt)
 
@@ -319,12 +319,12 @@ def test_pyarrow_does_not_keep_what_was_read(tmp_path):
 
 def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
     """Ten times the responses take little more; a study of 50 million tokens is in benchmarks/README.md."""
-    monkeypatch.setattr(moments_module, "WORTH_COMPILING", 2**60)  # what a compiler takes, it takes once
+    monkeypatch.setattr(summary_module, "WORTH_COMPILING", 2**60)  # what a compiler takes, it takes once
     small, large = plain_log(tmp_path, 1000), plain_log(tmp_path, 10000)
     peaks = []
     for path in (small, small, large):  # the first imports
         tracemalloc.start()
-        Moments.of(open_log(path, horizon=200))
+        Summary.of(open_log(path, horizon=200))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     whole = 10000 * 200 * 8 * 2
@@ -333,12 +333,12 @@ def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
 
 
 def test_only_the_half_on_which_no_mask_is_chosen(rows):
-    from bounds.questions.mask_study import prompt_half, second_half
+    from bounds.questions.mask_study import choosing, judging
 
     traces = bounds.TraceSet.from_records(rows, horizon=T)
-    half = second_half(traces)
-    m = Moments.of(traces)
-    assert len(half) == int((~prompt_half(m)).sum())
+    half = judging(traces)
+    m = Summary.of(traces)
+    assert len(half) == int((~choosing(m)).sum())
     assert set(half.prompt_ids) < set(traces.prompt_ids)
     assert bounds.certify(half).responses == len(half)
 
@@ -355,7 +355,7 @@ def run(capsys, *arguments):
 def test_commands_on_a_log(tmp_path, capsys, rows):
     write_jsonl(tmp_path / "log.jsonl", rows)
     log = tmp_path / "log.jsonl"
-    for command, key in (("certify", "b_star"), ("explain", "splits"), ("metrics", "metrics"), ("masks", "terms")):
+    for command, key in (("certify", "b_star"), ("explain", "splits"), ("metrics", "metrics"), ("masks", "effect")):
         code, out, _ = run(capsys, command, log, "--horizon", T, "--json")
         assert code == 0
         assert key in json.loads(out)

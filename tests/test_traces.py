@@ -578,7 +578,7 @@ def test_what_was_left_out_of_parts_adds_up():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bounds.certify("good.jsonl"), "traces must be a TraceSet"),
+        (lambda: bounds.certify("good.jsonl"), "log must be a TraceSet"),
         (lambda: bounds.certify(trace_set(GOOD), mask=5), "mask must be a string"),
         (lambda: bounds.Mask("seq_max_k2<=1"), "criteria must be a tuple of Criterion"),
         (lambda: bounds.TraceSet.from_records(GOOD), "row 0: a record must be a mapping"),
@@ -647,7 +647,7 @@ def test_prompts_are_ids_else_identical_tokens_else_each_its_own():
 
 def test_mixed_weight_versions_are_said():
     result = certified({**GOOD, "weight_version": 1}, {**GOOD, "weight_version": 2})
-    assert any("2 weight versions are mixed (1, 2)" in w for w in result.warnings)
+    assert any("2 weight versions are mixed (1 to 2)" in w for w in result.warnings)
 
 
 def test_old_logprobs_split_the_mismatch():
@@ -681,13 +681,13 @@ def test_padding_before_the_response_and_fillers_of_theta_are_warned_of():
     assert any("1 sampled tokens have train log-probs below -80: fillers?" in w for w in filled.warnings)
 
 
-def test_the_diagnosis_says_on_how_much_and_to_what_effect():
+def test_findings_say_on_how_much_and_to_what_effect():
     rows = [record([-0.2, 0.0, 0.0], [-0.2, -3.0, -5.0]), record([-0.3, -1.0], [-0.3, -1.1])]
     result = certified(*rows)
-    found = {f.name: f for f in result.diagnosis}
-    assert (found["zeros"].count, found["zeros"].unit) == (2, "tokens")
-    assert found["zeros"].text in result.warnings
-    assert "divergences are too large" in found["zeros"].effect
-    assert result.to_dict()["diagnosis"][0].keys() == {"name", "text", "count", "unit", "effect"}
+    zeros = next(f for f in result.findings if f.kind == "forced_tokens")
+    assert (zeros.count, zeros.unit, zeros.places) == (2, "tokens", ("row 0, positions 1, 2",))
+    assert zeros.text in result.warnings
+    assert "divergences are too large" in zeros.effect
+    assert result.to_dict()["findings"][0].keys() == {"kind", "text", "count", "unit", "effect", "places"}
     titles = [titles[0] for titles, _ in result.tables()]
     assert "seen in the log" in titles

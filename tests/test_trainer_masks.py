@@ -112,7 +112,7 @@ def test_verl_options_are_anded_and_may_share_a_threshold():
 
 @pytest.mark.parametrize("level", ["sequence", "geometric"])
 @pytest.mark.parametrize(("low", "high"), [(None, 1.02), (0.95, 1.1)])
-def test_older_verl_and_slime(level, low, high):
+def test_slime_sequences(level, low, high):
     """pi/mu in [low, high], low 1/high unless given; a token with pi/mu below the veto drops the response."""
     mu, pi, mask = padded(6, 0.06)
     d = pi - mu
@@ -121,9 +121,6 @@ def test_older_verl_and_slime(level, low, high):
     veto = 0.8
     vetoed = ((d < math.log(veto)) & mask).any(axis=1)
     expected = (ratio >= (1.0 / high if low is None else low)) & (ratio <= high) & ~vetoed
-    lower = "" if low is None else f" rollout_rs_threshold_lower={low}"
-    text = f"verl:rollout_rs={level} rollout_rs_threshold={high}{lower} rollout_token_veto_threshold={veto}"
-    assert kept(text, mu, pi, mask).tolist() == expected.tolist()
     lower = "" if low is None else f" --rs-lower-bound={low}"
     bounds = f"--tis-upper-bound={high} --tis-lower-bound={1 / high!r}" if low is None else f"--rs-upper-bound={high}"
     text = f"slime:--rs-level={level} {bounds}{lower} --rs-veto-threshold={veto}"
@@ -262,8 +259,9 @@ def test_the_clamp_of_verl_is_not_ours():
         ("verl:rollout_rs=seq_mean_k3", "one threshold for all or one for each of the 1"),
         ("verl:rollout_rs=seq_max_k2,seq_mean_k3 rollout_rs_threshold=1,2,3", "got 3"),
         ("verl:rollout_rs=seq_max_k1 rollout_rs_threshold=2", "unknown rollout_rs 'seq_max_k1'; did you mean"),
-        ("verl:rollout_rs=sequence rollout_rs_threshold=x", "rollout_rs_threshold must be a number, got 'x'"),
-        ("verl:rollout_rs=sequence rollout_rs_threshold=-1", "must be a positive number"),
+        ("verl:rollout_rs=seq_sum_k1 rollout_rs_threshold=x", "rollout_rs_threshold must be a number, got 'x'"),
+        ("verl:rollout_rs=seq_sum_k1 rollout_rs_threshold=-1", "takes bounds LOW_HIGH on roll/theta"),
+        ("verl:rollout_rs=geometric rollout_rs_threshold=1.1", "verl: unknown rollout_rs 'geometric'"),
         ("verl:rollout_rz=1", "unknown option of verl 'rollout_rz'; did you mean 'rollout_rs'"),
         ("verl:rollout_is=geometric", "unknown rollout_is 'geometric'"),
         ("verl:rollout_rs=none", "these options of verl drop and truncate nothing"),

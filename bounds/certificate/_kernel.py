@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bounds.certificate.statistics import IMPOSSIBLE_SAMPLE, POSITIVE, SHIFT_GAP, SHIFT_NEAR, SHIFT_SAME, TRUE_ZERO
+from bounds.certificate.statistics import POSITIVE, SHIFT_GAP, SHIFT_NEAR, SHIFT_SAME, TRUE_ZERO
 from bounds.divergence.rows import SERIES_RADIUS, k3_series
 
 # Sums may be reordered (that is what makes them vectors); nothing is assumed away about inf and NaN.
@@ -22,23 +22,23 @@ _series = njit(fastmath={"contract"})(k3_series)
 
 
 @njit(nogil=True)
-def fill_errors(roll: Any, theta: Any, starts: Any, weights: Any, responses: Any, k3_at: Any, deficit_at: Any) -> None:
-    """As ``token_sums._fill_errors``."""
+def fill_sums(roll: Any, theta: Any, starts: Any, weights: Any, responses: Any, k3_at: Any, shortfall_at: Any) -> None:
+    """Fill the sums, as NumPy does in ``statistics``."""
     for i in range(weights.size):
         x, y = roll[starts[i] : starts[i + 1]], theta[starts[i] : starts[i + 1]]
-        d, k3, gain, deficit, far = _near(x, y, weights[i], k3_at, deficit_at)
+        d, k3, excess, short, far = _near(x, y, weights[i], k3_at, shortfall_at)
         if far > 0.0:
-            more = _far(x, y, weights[i], k3_at, deficit_at)
-            k3, gain, deficit = k3 + more[0], gain + more[1], deficit + more[2]
+            more = _far(x, y, weights[i], k3_at, shortfall_at)
+            k3, excess, short = k3 + more[0], excess + more[1], short + more[2]
         row = responses[i]
-        row.d, row.k3, row.gain, row.deficit = d, k3, gain, deficit
-        row.lowest, row.highest = _ends(x, y)
+        row.log_ratio_sum, row.k3_sum, row.surrogate_sum, row.shortfall_sum = d, k3, excess, short
+        row.least, row.largest = _ends(x, y)
 
 
 @_sums
-def _near(x: Any, y: Any, weight: float, k3_at: Any, deficit_at: Any) -> Any:
-    """Sums over the tokens where the series of k3 converges, and how many others there are."""
-    total = k3 = gain = deficit = far = 0.0
+def _near(x: Any, y: Any, weight: float, k3_at: Any, shortfall_at: Any) -> Any:
+    """Sum over the tokens where the series of k3 converges, and how many others there are."""
+    total = k3 = excess = short = far = 0.0
     for t in range(x.size):
         d = y[t] - x[t]
         inside = abs(d) < SERIES_RADIUS
@@ -48,17 +48,17 @@ def _near(x: Any, y: Any, weight: float, k3_at: Any, deficit_at: Any) -> Any:
         less = -more if more < 0.0 else 0.0
         total += d
         k3 += divergence
-        gain += more
-        deficit += less
+        excess += more
+        short += less
         far += 0.0 if inside else 1.0
         k3_at[t] += weight * divergence
-        deficit_at[t] += weight * less
-    return total, k3, gain, deficit, far
+        shortfall_at[t] += weight * less
+    return total, k3, excess, short, far
 
 
 @njit
-def _far(x: Any, y: Any, weight: float, k3_at: Any, deficit_at: Any) -> Any:
-    k3 = gain = deficit = 0.0
+def _far(x: Any, y: Any, weight: float, k3_at: Any, shortfall_at: Any) -> Any:
+    k3 = excess = short = 0.0
     for t in range(x.size):
         d = y[t] - x[t]
         if not abs(d) < SERIES_RADIUS:
@@ -66,16 +66,16 @@ def _far(x: Any, y: Any, weight: float, k3_at: Any, deficit_at: Any) -> Any:
             divergence = more - d if d < math.inf else math.inf
             less = max(-more, 0.0)
             k3 += divergence
-            gain += more
-            deficit += less
+            excess += more
+            short += less
             k3_at[t] += weight * divergence
-            deficit_at[t] += weight * less
-    return k3, gain, deficit
+            shortfall_at[t] += weight * less
+    return k3, excess, short
 
 
 @njit
 def _ends(x: Any, y: Any) -> Any:
-    """The least and the largest d, found among whole numbers of the same order, whose search is a vector."""
+    """Return the least and the largest d, found among whole numbers of the same order, whose search is a vector."""
     low, high = _LARGEST, -_LARGEST
     for t in range(x.size):
         number = _ordered(np.float64(y[t] - x[t]).view(np.int64))
@@ -86,13 +86,13 @@ def _ends(x: Any, y: Any) -> Any:
 
 @njit
 def _ordered(bits: Any) -> Any:
-    """The bits of a float64 as a number that grows with it; the same once more gives the bits back."""
+    """Return the bits of a float64 as a number that grows with it; the same once more gives the bits back."""
     return bits ^ ((bits >> np.int64(63)) & _LARGEST)
 
 
 @njit(nogil=True)
 def fill_signs(roll: Any, theta: Any, starts: Any, responses: Any, totals: Any) -> None:
-    """As ``token_sums._fill_signs``."""
+    """Fill the signs, as NumPy does in ``statistics``."""
     total = totals[0]
     for i in range(responses.size):
         x, y = roll[starts[i] : starts[i + 1]], theta[starts[i] : starts[i + 1]]
@@ -153,7 +153,7 @@ def _relation(x: Any, y: Any, total: Any) -> None:
 
 @njit
 def _count(x: Any, y: Any, total: Any) -> None:
-    unequal = numbers = other_numbers = zeros = other_zeros = unlikely = positive = 0
+    unequal = numbers = other_numbers = zeros = other_zeros = positive = 0
     for t in range(x.size):
         roll, theta = x[t], y[t]
         unequal += roll != theta
@@ -161,12 +161,10 @@ def _count(x: Any, y: Any, total: Any) -> None:
         other_numbers += theta != 0.0
         zeros += (roll == 0.0) & (theta < TRUE_ZERO)
         other_zeros += (theta == 0.0) & (roll < TRUE_ZERO)
-        unlikely += roll < IMPOSSIBLE_SAMPLE
         positive += (roll > POSITIVE) | (theta > POSITIVE)
     total.unequal += unequal
     total.rollout_numbers += numbers
     total.train_numbers += other_numbers
     total.rollout_zeros += zeros
     total.train_zeros += other_zeros
-    total.unlikely += unlikely
     total.positive += positive

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
-from bounds._show import Cells, Row, Shown, many, shown
-from bounds.certificate.explanation import Comparison
-from bounds.certificate.finding import Finding
-from bounds.certificate.guarantee import ENDS_ONLY, HYPOTHESES, Guarantees
-from bounds.certificate.mask_parts import MaskReport
-from bounds.results import Assumption, Interval, Standing, assumption_dicts
-from bounds.rules.bound import Bound, BoundTable, Withheld, named_value, smallest, withheld_lines
+from bounds._text import Cells, Row, many, shown
+from bounds.certificate.compare import Comparison
+from bounds.certificate.findings import DOUBTS, Finding, Kind
+from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, Guarantees
+from bounds.certificate.kept import MaskReport
+from bounds.results import Assumption, Interval, Result, Standing, jsonable
+from bounds.rules.bound import Bound, BoundTable, Withheld, withheld_lines
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+#: Of a field whose parts stand in JSON one by one.
+_SAID_OTHERWISE = {"json": False}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Certificate(Shown):
+class Certificate(Result):
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
 
     Attributes
@@ -31,18 +35,21 @@ class Certificate(Shown):
         Bounds at the point estimates, in units of the reward.
     optimistic : tuple of Bound
         Published rules as if the largest divergence that was seen were the supremum, which no sample shows.
-    best, best_upper, best_published : Bound or None
-        B* at the estimates, at their upper limits, and of the paper's six families.
+    b_star_upper, b_star_published : Bound or None
+        B* at the upper confidence limits; that of the paper's six families, at assumed suprema, else at sample maxima
+        (then optimistic). Also :attr:`best_upper` and :attr:`best_published`.
     mask : MaskReport or None
         What the mask that was asked about keeps.
     noise_floor : Comparison or None
         This log against one of a repeated forward pass of the same weights.
     guarantees : Guarantees
         Intervals of J(theta) - J(roll), also as :attr:`improvement` and :attr:`improvement_these_prompts`.
-    diagnosis : tuple of Finding
-        What was seen in the log, on how much of it, and what it does to the result.
-    warnings, assumptions : tuples
-        What is remarkable about the log; what was taken for granted.
+    findings : tuple of Finding
+        What is remarkable about the log, on how much of it, and what it does to the result.
+    reasons : mapping of name to text
+        Why something cannot be estimated or guaranteed.
+    assumptions : tuple of Assumption
+        What was taken for granted.
 
     Examples
     --------
@@ -59,50 +66,67 @@ class Certificate(Shown):
     at_horizon: float
     confidence: float
     estimates: Mapping[str, Interval | None]
-    table: BoundTable
-    optimistic: tuple[Bound, ...]
-    best_upper: Bound | None
+    table: BoundTable = field(metadata=_SAID_OTHERWISE)
+    optimistic: tuple[Bound, ...] = field(metadata=_SAID_OTHERWISE)
+    b_star_upper: Bound | None
+    b_star_published: Bound | None
     mask: MaskReport | None
-    guarantees: Guarantees
-    diagnosis: tuple[Finding, ...]
+    guarantees: Guarantees = field(metadata=_SAID_OTHERWISE)
     noise_floor: Comparison | None
     reasons: Mapping[str, str]
-    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
+    derived: ClassVar = ("bounds", "withheld", "b_star", "improvement", "hypotheses", "warnings")
 
     @property
-    def best(self) -> Bound | None:
+    def bounds(self) -> tuple[Bound, ...]:
+        """Bounds at the estimates, and optimistic ones."""
+        return (*self.table.bounds, *self.optimistic)
+
+    @property
+    def hypotheses(self) -> tuple[str, ...]:
+        """What every guarantee rests on."""
+        return HYPOTHESES
+
+    @property
+    def b_star(self) -> Bound | None:
         """B*: the smallest bound at the point estimates; optimistic maxima never enter it."""
         return self.table.best
+
+    best = b_star
+
+    @property
+    def best_upper(self) -> Bound | None:
+        """B* at the upper confidence limits."""
+        return self.b_star_upper
 
     @property
     def best_published(self) -> Bound | None:
         """B* of the paper's six families, at assumed suprema, else at sample maxima (then optimistic)."""
-        optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
-        return self.table.best_published or optimistic
+        return self.b_star_published
 
     @property
     def improvement(self) -> Interval | None:
         """J(theta) - J(roll) for new prompts like these: finite-sample, with no assumption on the policies."""
-        return self.guarantees.new_prompts
+        return self.guarantees.intervals.get("improvement")
 
     @property
     def improvement_these_prompts(self) -> Interval | None:
         """J(theta) - J(roll), averaged over the prompts of this log."""
-        return self.guarantees.these_prompts
+        return self.guarantees.intervals.get("improvement_these_prompts")
 
     @property
     def doubted(self) -> bool:
         """Whether something in the log speaks against the hypotheses of a gain or loss that would be guaranteed."""
         i = self.guarantees.headline(self.prompts)
         claimed = i is not None and (i.low > 0.0 or i.high < 0.0)
-        return claimed and any(f.name == "hypotheses" for f in self.diagnosis)
+        return claimed and any(f.kind in DOUBTS for f in self.findings)
 
     @property
     def shows_nothing(self) -> bool:
         """Whether both policies' log-probs are bitwise identical, as copies are, and no supremum was assumed."""
         said = {a.what for a in self.assumptions}
-        return any(f.name == "identical" for f in self.diagnosis) and said.isdisjoint(
+        return any(f.kind is Kind.COPIED for f in self.findings) and said.isdisjoint(
             ("delta", "epsilon", "log_ratio_max")
         )
 
@@ -113,7 +137,7 @@ class Certificate(Shown):
         return tuple(w for w in self.table.withheld if w.name not in shown_names)
 
     def quantity(self, name: str, *, upper: bool) -> float | None:
-        """A named number as a requirement sees it: at its far end; B* at the upper limits, None if optimistic.
+        """Return a named number as a requirement sees it: at its far end; B* at the upper limits, None if optimistic.
 
         None, too, where the log shows nothing (:attr:`shows_nothing`).
 
@@ -130,47 +154,26 @@ class Certificate(Shown):
         if name in winners:
             bound = winners[name]
             return None if bound is None or bound.optimistic or self.shows_nothing else bound.value
-        intervals = {**self.estimates, "improvement": None, **self.guarantees.intervals()}
+        intervals = {**self.estimates, "improvement": None, **self.guarantees.intervals}
         if name not in intervals:
             raise KeyError(unknown("quantity", name, [*winners, *intervals]))
         interval = intervals[name]
         return None if interval is None or self.shows_nothing else (interval.high if upper else interval.low)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each estimate, and for each interval of J(theta) - J(roll)."""
+        """Return one row for each estimate, and for each interval of J(theta) - J(roll)."""
         import pandas as pd
 
-        intervals = {**self.estimates, **self.guarantees.intervals()}
+        intervals = {**self.estimates, **self.guarantees.intervals}
         rows = [{"name": n, **i.to_dict()} for n, i in intervals.items() if i is not None]
         return pd.DataFrame(rows).drop(columns="vacuous", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, keys as ``trm-bounds certify --json`` prints them."""
-        return {
-            "responses": self.responses,
-            "prompts": self.prompts,
-            "tokens": self.tokens,
-            "horizon": self.horizon,
-            "at_horizon": self.at_horizon,
-            "estimates": {n: None if i is None else i.to_dict() for n, i in self.estimates.items()},
-            "bounds": [b.to_dict() for b in (*self.table.bounds, *self.optimistic)],
-            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
-            "b_star": named_value(self.best),
-            "b_star_upper": named_value(self.best_upper),
-            "b_star_published": named_value(self.best_published),
-            "improvement": None,
-            **self.guarantees.to_dict(),
-            "hypotheses": list(HYPOTHESES),
-            "reasons": dict(self.reasons),
-            "noise_floor": None if self.noise_floor is None else self.noise_floor.to_dict(),
-            "mask": None if self.mask is None else self.mask.to_dict(),
-            "diagnosis": [f.to_dict() for f in self.diagnosis],
-            "warnings": list(self.warnings),
-            "assumptions": assumption_dicts(self.assumptions),
-        }
+        """Return what ``trm-bounds certify --json`` prints: what is guaranteed stands beside the estimates."""
+        return {**jsonable(self), **self.guarantees.to_dict()}
 
     def sentence(self) -> str:
-        """What is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
+        """Return what is guaranteed; and, in a second sentence, how wrong the surrogate can be."""
         kl_seq, spread = self.estimates["kl_seq"], self.table.reward_spread
         doubt = (
             " But something in the log speaks against what this rests on (see what was seen)." if self.doubted else ""
@@ -191,7 +194,7 @@ class Certificate(Shown):
         if self.best_published is not None:
             where = " at the largest divergence seen (optimistic)" if self.best_published.optimistic else ""
             text += f"; the published B* is {shown(self.best_published.value)}{where}"
-        return text + f". Standing: {self.best.standing.label}."
+        return text + f". Standing: {self.best.standings}."
 
     def _range(self) -> str:
         low, high = self.table.profile["reward_range"]
@@ -199,14 +202,14 @@ class Certificate(Shown):
 
     @staticmethod
     def _noise_line(noise: Comparison) -> str:
-        (floor, _, _), (above, low, high) = noise.first["kl_seq"].texts(), noise.difference["kl_seq"].texts()
+        (floor, _, _), (above, low, high) = noise["kl_seq"].first.texts(), noise["kl_seq"].difference.texts()
         return (
             f"Noise floor: two forward passes of the same weights alone give kl_seq = {floor}; what is above it is "
             f"{above} ({low} to {high})."
         )
 
     def heading(self) -> str:
-        """What was logged."""
+        """Return what was logged."""
         return (
             f"{many(self.responses, 'response')} to {many(self.prompts, 'prompt')}, "
             f"{many(self.tokens, 'policy token')}, horizon "
@@ -214,60 +217,56 @@ class Certificate(Shown):
         )
 
     def tables(self) -> list[Cells]:
-        """What was seen, estimates, guarantees, bounds."""
+        """Return what was seen, estimates, guarantees, bounds."""
         guaranteed = [self.guarantee_cells()] if self.improvement else []
-        seen = [self.diagnosis_cells()] if self.diagnosis else []
+        seen = [self.finding_cells()] if self.findings else []
         return [*seen, self.estimate_cells(), *guaranteed, self.bound_cells()]
 
-    def diagnosis_cells(self) -> Cells:
-        """What was seen in the log."""
-        rows: list[Row] = [
-            ([f.text if f.name == "reading" else f.name, str(f.count), f.unit, f.effect], False) for f in self.diagnosis
-        ]
+    def finding_cells(self) -> Cells:
+        """Return what was seen in the log."""
+        rows: list[Row] = [([f.kind.replace("_", " "), str(f.count), f.unit, f.effect], False) for f in self.findings]
         return ["seen in the log", "on", "of what", "what it does"], rows
 
     def estimate_cells(self) -> Cells:
-        """Every estimate with its interval."""
+        """Return every estimate with its interval."""
         rows: list[Row] = []
         for name, i in self.estimates.items():
             if i is None:
                 rows.append(([name, "-", "", "", self.reasons.get(name, "")], False))
             else:
                 value, low, high = i.texts()
-                how = i.method.split(";")[0]
-                rows.append(([name, value, f"{low} to {high}", i.standing.label, how], False))
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.of or i.method], False))
         return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
 
     def guarantee_cells(self, *, measured: bool | None = None) -> Cells:
-        """Intervals of J(theta) - J(roll): all, or those that hold for every sample size, or the estimated ones."""
+        """Return intervals of J(theta) - J(roll): all, or those that hold for every sample size, or estimated ones."""
         rows: list[Row] = []
-        for name, i in self.guarantees.intervals().items():
+        for name, i in self.guarantees.intervals.items():
             if measured is None or measured == (i.standing is not Standing.ESTIMATED):
                 value, low, high = i.texts()
                 value = "-" if name in ENDS_ONLY else value
-                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.method.split(";")[0]], False))
+                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.of], False))
         return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
 
     def bound_cells(self) -> Cells:
-        """Bounds at the estimates, and optimistic ones."""
-        both = replace(self.table, bounds=(*self.table.bounds, *self.optimistic))
-        return both.cells(best=self.best, published=self.best_published)
+        """Return bounds at the estimates, and optimistic ones."""
+        return replace(self.table, bounds=self.bounds).cells(best=self.best, published=self.best_published)
 
     def notes(self) -> list[str]:
-        """What the numbers rest on, what was assumed, what is remarkable."""
+        """Return what the numbers rest on, what was assumed, what is remarkable."""
         lines = [self.of_intervals(), "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}."]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
-        return [*lines, *self.details(), *(f"Warning: {w}" for w in self.warnings)]
+        return [*lines, *self.details()]
 
     def of_intervals(self) -> str:
-        """What the intervals are."""
+        """Return what the intervals are."""
         return (
             f"Estimated intervals are Student's t over {many(self.prompts, 'prompt')}: asymptotic, no certificates. "
             "Measured ones hold for every sample size."
         )
 
     def details(self) -> list[str]:
-        """Noise floor and mask, what could not be said, what was assumed."""
+        """Return noise floor and mask, what could not be said, what was assumed."""
         lines = [] if self.noise_floor is None else [self._noise_line(self.noise_floor)]
         lines += [] if self.mask is None else [str(self.mask)]
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]

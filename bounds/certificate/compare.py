@@ -3,90 +3,184 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds.certificate.estimates import kl_of_responses, seems_to_have_gap
-from bounds.certificate.explanation import Comparison
-from bounds.certificate.moments import Moments
-from bounds.certificate.response_columns import shortfall
+from bounds._text import Cells, Row, many
+from bounds.certificate.estimates import kl_of_responses
+from bounds.certificate.findings import Finding, findings
+from bounds.certificate.summary import Summary
+from bounds.divergence.rows import shortfall
 from bounds.intervals import clustered_mean, prompt_means
 from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
-from bounds.results import Interval, Standing
+from bounds.results import Interval, Result, Standing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def compare(first: TraceSet | Moments, second: TraceSet | Moments, *, confidence: float = 0.95) -> Comparison:
-    """Estimates of two logs, and their differences with intervals.
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One estimate of two logs, and its difference, second minus first."""
+
+    first: Interval
+    second: Interval
+    difference: Interval
+
+    @property
+    def clear(self) -> bool:
+        """Whether the difference is not 0, at its confidence."""
+        return self.difference.low > 0.0 or self.difference.high < 0.0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Result):
+    """Estimates of two logs and their difference, second minus first.
+
+    Attributes
+    ----------
+    estimates : mapping of name to Compared
+    prompts_of_both : int
+        How many prompts both logs answer: each is one unit, so that logs of the same prompts are compared one by one.
+    findings : mapping of "first" and "second" to tuples of Finding
+        What is remarkable about each log.
+    """
+
+    estimates: Mapping[str, Compared]
+    prompts_of_both: int
+    findings: Mapping[str, tuple[Finding, ...]]
+
+    def __getitem__(self, name: str) -> Compared:
+        return self.estimates[name]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is remarkable about each log."""
+        return tuple(f"the {which}: {found.text}" for which, several in self.findings.items() for found in several)
+
+    def sentence(self) -> str:
+        """Return what can be told apart."""
+        texts = [
+            f"{name} is {'higher' if e.difference.value > 0.0 else 'lower'} in the second ({e.difference.texts()[0]})"
+            for name, e in self.estimates.items()
+            if e.clear
+        ]
+        return f"{'; '.join(texts)}." if texts else "No difference is clear at this confidence."
+
+    def tables(self) -> list[Cells]:
+        """Return one row for each estimate."""
+        rows: list[Row] = [
+            ([name, str(e.difference), e.first.texts()[0], e.second.texts()[0]], e.clear)
+            for name, e in self.estimates.items()
+        ]
+        return [(["estimate", "second - first", "first", "second"], rows)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each estimate."""
+        import pandas as pd
+
+        rows = [
+            {"name": n, "first": e.first.value, "second": e.second.value, "difference": e.difference.value,
+             "low": e.difference.low, "high": e.difference.high}
+            for n, e in self.estimates.items()
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def notes(self) -> list[str]:
+        """Return how the differences were taken."""
+        level = f"{100 * next(iter(self.estimates.values())).difference.confidence:.6g}%"
+        both = many(self.prompts_of_both, "prompt")
+        return [f"{both} in both logs. Intervals ({level}) are clustered by prompt and asymptotic."]
+
+
+def compare(
+    first: TraceSet | Iterable[TraceSet] | Summary,
+    second: TraceSet | Iterable[TraceSet] | Summary,
+    *,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Estimate two logs, and their differences with intervals.
 
     Parameters
     ----------
-    first, second : TraceSet or Moments
+    first, second : TraceSet, Log or Summary
         A prompt that both answer (by id) is one unit, so that logs of the same prompts are compared prompt by prompt.
     confidence : float
         Nominal coverage; the intervals are asymptotic.
 
+    Returns
+    -------
+    Comparison
+
     Raises
     ------
     TraceError
-        If the rewards of the two have different ranges.
+        If a log is refused, or the rewards of the two have different ranges.
+    TypeError
+        For what is no log.
 
     Examples
     --------
     >>> import bounds
     >>> c = compare(bounds.example_traces(), bounds.example_traces())
-    >>> c.shared, c.difference["kl_seq"].value
+    >>> c.prompts_of_both, c["kl_seq"].difference.value
     (24, 0.0)
     """
     confidence = confidence_level(confidence)
-    a, b = (m if isinstance(m, Moments) else Moments.of(m) for m in (first, second))
+    a, b = Summary.of(first), Summary.of(second)
     if a.reading.reward_range != b.reading.reward_range:
         raise TraceError(f"the logs have rewards in {a.reading.reward_range} and in {b.reading.reward_range}")
-    of_a, of_b = _values(a), _values(b)
-    both = [name for name in of_a if name in of_b]
-    place = _Places(a, b)
-    return Comparison(
-        {name: clustered_mean(of_a[name], a.prompt, confidence) for name in both},
-        {name: clustered_mean(of_b[name], b.prompt, confidence) for name in both},
-        {name: place.difference(of_a[name], of_b[name], confidence) for name in both},
-        place.shared,
-    )
+    of_a, of_b, prompts = _values(a), _values(b), _Prompts(a, b)
+    compared = {
+        name: Compared(
+            clustered_mean(of_a[name], a.prompt, confidence),
+            clustered_mean(of_b[name], b.prompt, confidence),
+            prompts.difference(of_a[name], of_b[name], confidence),
+        )
+        for name in of_a
+        if name in of_b
+    }
+    return Comparison(compared, prompts.of_both, {"first": findings(a), "second": findings(b)})
 
 
-def _values(m: Moments) -> dict[str, FloatArray]:
-    """What is compared, one value a response."""
-    low, high = m.reading.reward_range
-    exact = {"kl_seq": kl_of_responses(m, seems_to_have_gap(m))[0], "tv_sum": m["tv"] if "tv" in m else m["deficit"]}
-    rewards = {"surrogate_gain": m.surrogate, "reward": m["reward"]} if "reward" in m else {}
+def _values(s: Summary) -> dict[str, FloatArray]:
+    """Return what is compared, one value a response."""
+    low, high = s.reading.reward_range
+    rewards = {"surrogate_gain": s.surrogate, "reward": s["reward"]} if "reward" in s else {}
     return {
-        **exact,
-        "kl_seq_k1": -m["log_product"],
-        "tv_seq": shortfall(m["log_product"]),
-        "worst_case_error": (high - low) * m["worst_error"],
-        "ppl_gap": np.abs(m["log_product"]) / m["length"],
-        "max_k2_of_a_response": m["max_k2"],
-        "mean_length": m["length"],
+        "kl_seq": kl_of_responses(s)[0],
+        "tv_sum": s["tv_sum" if "tv_sum" in s else "shortfall_sum"],
+        "kl_seq_k1": -s["log_ratio_sum"],
+        "tv_seq": shortfall(s["log_ratio_sum"]),
+        "worst_case_error": (high - low) * s["worst_case_error"],
+        "ppl_gap": np.abs(s["log_ratio_sum"]) / s["length"],
+        "max_k2_of_a_response": s["max_k2"],
+        "mean_length": s["length"],
         **rewards,
     }
 
 
-class _Places:
+class _Prompts:
     """The prompts of two logs, and which of them are the same."""
 
-    def __init__(self, a: Moments, b: Moments) -> None:
+    def __init__(self, a: Summary, b: Summary) -> None:
         self._logs = a, b
-        keys = [m["prompt"][np.unique(m.prompt, return_index=True)[1]] for m in (a, b)]
+        keys = [s["prompt"][np.unique(s.prompt, return_index=True)[1]] for s in (a, b)]
         _, places = np.unique(np.concatenate(keys), return_inverse=True)
         self._places = np.split(places, [keys[0].size])
         self._all = int(places.max()) + 1
-        self.shared = keys[0].size + keys[1].size - self._all
+        self.of_both = keys[0].size + keys[1].size - self._all
 
     def difference(self, first: FloatArray, second: FloatArray, confidence: float) -> Interval:
-        """Second minus first; a prompt of both logs moves both means at once."""
+        """Return second minus first; a prompt of both logs moves both means at once."""
         from scipy.special import stdtrit
 
-        a, b = (prompt_means(v, m.prompt) for v, m in zip((first, second), self._logs, strict=True))
+        a, b = (prompt_means(v, s.prompt) for v, s in zip((first, second), self._logs, strict=True))
         value = float(b.mean() - a.mean())
         moves = np.zeros(self._all)
         for means, places, sign in ((a, self._places[0], -1.0), (b, self._places[1], 1.0)):
@@ -98,5 +192,5 @@ class _Places:
             error = math.sqrt(float(np.square(moves).sum())) if least > 1 else math.inf
         margin = float(stdtrit(least - 1, (1.0 + confidence) / 2.0)) * error if math.isfinite(error) else math.inf
         ends = (value - margin, value + margin) if math.isfinite(value) else (-math.inf, math.inf)
-        how = f"t, {a.size} and {b.size} prompts, {self.shared} of both logs"
+        how = f"t, {a.size} and {b.size} prompts, {self.of_both} of both logs"
         return Interval(value, *ends, confidence, Standing.ESTIMATED, how)

@@ -1,4 +1,4 @@
-"""The same moments, by a Ray cluster: each worker reads files, the driver merges (extra ``ray``)."""
+"""The same summary, by a Ray cluster: each worker reads files, the driver merges (extra ``ray``)."""
 
 from __future__ import annotations
 
@@ -7,46 +7,45 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from bounds.certificate.moments import Moments, weighed_positions
+from bounds.certificate.summary import Summary, weighed_positions
 from bounds.logs.batch import TraceError
 from bounds.logs.log import Log
 
 
-def moments(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) -> Moments:
-    """What :meth:`Moments.of` gives, with the files of the log spread over Ray Data.
+def summary(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
+    """What :meth:`Summary.of` gives, with the files of the log spread over Ray Data.
 
     Parameters
     ----------
     log : Log
         Every worker must find its files under the same paths.
     statistics, suprema
-        As in :meth:`Moments.of`.
+        As in :meth:`Summary.of`.
 
     Raises
     ------
     ImportError
         Without Ray, saying how to install it.
     TraceError
-        As :meth:`Moments.of`.
+        As :meth:`Summary.of`.
 
     Notes
     -----
-    Ray is started on this machine unless the process is connected to a cluster, or RAY_ADDRESS names one. A response
-    that stands in two files is noticed only when one process reads both.
+    Ray is started on this machine unless the process is connected to a cluster, or RAY_ADDRESS names one.
     """
     wanted = tuple(statistics)
 
-    def read(file: Log) -> Moments:
-        return Moments.of(file, statistics=wanted, suprema=suprema)
+    def read(file: Log) -> Summary:
+        return Summary.of(file, statistics=wanted, suprema=suprema)
 
     files = log.split()
-    total = Moments(statistics=wanted, suprema=suprema, horizon=log.horizon)
+    total = Summary(statistics=wanted, suprema=suprema)
+    total.log = log
     for part in _spread(files, read):
         total.merge(part)
-    if not total.groups_are_equal:
-        sizes = total.group_sizes()
-        for sums in _spread(files, lambda file: weighed_positions(file, sizes)):
-            total.add_weighed(sums)
+    sizes = total.group_sizes()
+    if len(set(sizes.values())) > 1:
+        total.weigh_positions(_spread(files, lambda file: weighed_positions(file, sizes)))
     return total
 
 

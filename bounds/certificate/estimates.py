@@ -1,178 +1,213 @@
-"""Estimates of everything that theory speaks of, with prompt-clustered intervals."""
+"""Estimates of everything that theory speaks of, with prompt-clustered intervals; :data:`ESTIMATES` lists them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 
-from bounds._checks import FloatArray
+from bounds._checks import FloatArray, unknown
 from bounds._rounding import exact
-from bounds.certificate.findings import one_sided_ratio
-from bounds.certificate.mask_terms import no_mask
-from bounds.certificate.moments import Moments
-from bounds.certificate.response_columns import shortfall
+from bounds.certificate.findings import odd_mean_ratio, support_gap
+from bounds.certificate.kept import no_mask
+from bounds.certificate.summary import Summary
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
-from bounds.divergence.rows import k3
+from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
-from bounds.logs.batch import TraceError
 from bounds.results import Interval, Standing
 
-_NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable
+
+class Intervals(dict[str, Interval | None]):
+    """Estimates by name; a name that there is not is answered with the likely meant one."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise KeyError(unknown("estimate", name, self))
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Intervals by name (None: cannot be estimated from this log), and what the mean ratio says of supports."""
+    """Intervals by name (None: for a reason, cannot be estimated from this log), and whether there is a support gap."""
 
-    intervals: dict[str, Interval | None]
+    intervals: Intervals
+    reasons: Mapping[str, str]
     support_gap: bool
-    remark: str
-    reasons: dict[str, str]  # why something cannot be estimated
 
 
-def estimate(m: Moments, confidence: float, assumed: Mapping[str, Any]) -> Estimates:
-    """Every estimate that a certificate shows; means are over prompts of the mean over a prompt's responses."""
+def estimate(summary: Summary, confidence: float, assumed: Mapping[str, Any]) -> Estimates:
+    """Estimate everything that a certificate shows.
 
-    def mean(values: FloatArray, how: str, low: float = 0.0, high: float = math.inf) -> Interval:
-        interval = clustered_mean(values, m.prompt, confidence, low=low, high=high)
-        return replace(interval, method=f"{how}; {interval.method}")
+    Parameters
+    ----------
+    summary : Summary
+        Of the log.
+    confidence : float
+        Of each interval.
+    assumed : mapping
+        ``log_ratio_max`` bounds what a token adds; ``absolutely_continuous`` and ``support_gap`` say what supports are.
 
-    def bounded(values: FloatArray, how: str, low: float, high: float) -> Interval:
-        """Of values in a known range: true at its confidence for every sample size."""
-        interval = betting(prompt_means(values, m.prompt), confidence, low=low, high=high)
-        return replace(interval, standing=m.standing, method=f"{how}; {interval.method}")
-
-    def capped(values: FloatArray, how: str, per_token: Callable[[float], float]) -> Interval:
-        """Of sums over tokens: bounded only under an assumed cap on |log ratio|."""
-        if "log_ratio_max" not in assumed:
-            return mean(values, how)
-        cap = float(assumed["log_ratio_max"])
-        most = m.horizon * per_token(cap * (1.0 + 2e-6))  # as much as a log may exceed what is assumed
-        how = f"{how}, under log_ratio_max={cap:g}"
-        return replace(bounded(values, how, 0.0, most), standing=Standing.ASSUMED) if most > 0.0 else mean(values, how)
-
-    low, high = m.reading.reward_range
-    spread = high - low
-    ratio = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, confidence, low=0.0)
-    gap, remark = support_gap(m, assumed)
-    phi, k1_sum = m["phi"], -m["log_product"]
-    with np.errstate(over="ignore"):
-        chi2_seq = np.expm1(-2.0 * k1_sum)
-    found: dict[str, Interval | None] = {
-        "kl_seq": None,  # chosen below
-        "kl_seq_k1": mean(k1_sum, "k1 of sampled tokens, KL(roll||theta)", low=-math.inf),
-        "kl_seq_k3": capped(phi, "k3 of sampled tokens, KL(roll||theta)", lambda cap: float(k3(cap))),
-        "tv_seq": bounded(shortfall(m["log_product"]), "(1-P)^+", 0.0, 1.0),
-        "tv_sum": capped(m["deficit"], "sum (1-rho)^+", lambda cap: -math.expm1(-cap)),
-        "worst_case_error": mean(spread * m["worst_error"], "(1+S-P)^+"),
-        "worst_case_error_with_gap": mean(spread * (1.0 - m["kept_mass"]), "1 - min(P, 1+S)", low=-math.inf),
-        "worst_case_error_measured": _at_most(m, confidence, spread),
-        "surrogate_gain": None,
-        "mean_ratio": ratio,
-        "mean_kl_token": None,
-        "max_k2": _sample_maximum(m["max_k2"], confidence),
-        "chi2_seq": mean(chi2_seq, "P^2 - 1, not clamped", low=-1.0),
-        "missing_mass": mean(-m["score"], "sum (1-rho): theta's mass off roll's support", low=-math.inf),
-        "mean_length": (mean if m.horizon_guessed else bounded)(m["length"], "tokens", 0.0, float(m.horizon)),
-        "acceptance": no_mask(confidence),
-        "reward": None,
-    }
-    kl_tokens, how = kl_of_responses(m, gap or bool(remark))
-    found["kl_seq"] = (
-        capped(kl_tokens, "exact KL(roll||theta) at sampled contexts", lambda cap: float(kl_of_cap(exact(cap))))
-        if how == "exact"
-        else found[f"kl_seq_{how}"]
-    )
-    by_token = clustered_ratio(kl_tokens, m["length"], m.prompt, confidence)
-    found["mean_kl_token"] = replace(by_token, method=f"{how}, KL(roll||theta); {by_token.method}")
-    if "tv" in m:
-        found["tv_sum"] = capped(m["tv"], "exact TV at sampled contexts", lambda cap: float(tv_of_cap(exact(cap))))
-    if "chi2" in m:
-        found["chi2_sum"] = mean(m["chi2"], "exact chi2(theta||roll) at sampled contexts")
-    if "engine" in m:
-        found["kl_seq_engine"] = mean(m["engine"], "k1, log roll - log old", low=-math.inf)
-        found["kl_seq_staleness"] = mean(k1_sum - m["engine"], "k1, log old - log theta", low=-math.inf)
-    if "reward" in m:
-        found["reward"] = bounded(m["reward"], "as logged", low, high)
-        found["surrogate_gain"] = mean(m.surrogate, "R S", low=-math.inf)
-    reasons = {n: "the log has no rewards" for n in ("reward", "surrogate_gain") if "reward" not in m}
-    if gap:
-        found["chi2_seq"] = None
-        reasons["chi2_seq"] = "with a support gap chi2 is infinite, and the sampled ratios do not show it"
-    return Estimates(found, gap, remark, reasons)
-
-
-def _at_most(m: Moments, confidence: float, spread: float) -> Interval:
-    """1 - E min(P, 1+S, 1e6), for every sample size: S is at least -horizon, which makes it wide."""
-    kept = betting(prompt_means(m["kept_mass"], m.prompt), confidence, low=1.0 - m.horizon - 1e-9, side="lower")
-    standing = Standing.ASSUMED if m.horizon_guessed else m.standing
-    value, high = spread * (1.0 - kept.value), math.nextafter(spread * (1.0 - kept.low), math.inf)
-    return Interval(value, -math.inf, high, confidence, standing, f"1 - min(P, 1+S), an upper limit; {kept.method}")
-
-
-def kl_of_responses(m: Moments, gap: bool) -> tuple[FloatArray, str]:
-    """The KL(roll||theta) of each response [N], and how: "exact" if logged, else "k3", or "k1" under a gap.
-
-    k3 misses the mass off roll's support; where k1 is below it all the same, that is noise.
-    """
-    if "kl" in m:
-        return m["kl"], "exact"
-    phi, k1_sum = m["phi"], -m["log_product"]
-    return (k1_sum, "k1") if gap and k1_sum.mean() > phi.mean() else (phi, "k3")
-
-
-def _sample_maximum(values: FloatArray, confidence: float) -> Interval:
-    largest = float(values.max())
-    return Interval(largest, largest, math.inf, confidence, Standing.ESTIMATED, "sample maximum: no upper limit")
-
-
-def seems_to_have_gap(m: Moments) -> bool:
-    """Whether mean rho is remarkable, so that KL is better taken from k1 where that is larger."""
-    gap, remark = support_gap(m, {})
-    return gap or bool(remark)
-
-
-def gap_remark(m: Moments) -> list[str]:
-    """What the mean ratio says against the log, if anything; where it would refuse the log, why."""
-    try:
-        remark = support_gap(m, {})[1]
-    except TraceError as error:
-        remark = str(error)
-    return [remark] if remark else []
-
-
-def support_gap(m: Moments, assumed: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether theta has mass off roll's support, and what to say of it.
-
-    As assumed; else where mean rho is clearly below 1: by 1e-4, and further than its 95 % interval is wide
-    (about four standard errors), or because theta is never above roll.
+    Returns
+    -------
+    Estimates
+        Means are over prompts of the mean over a prompt's responses.
 
     Raises
     ------
     TraceError
-        If mean rho is clearly above 1.01: no pair of policies explains it (unless theta << roll was assumed).
+        If mean rho is clearly above 1.01, and nothing was assumed of supports.
     """
-    ratio = clustered_ratio(m["ratio_sum"], m["length"], m.prompt, 0.95, low=0.0)
-    said = "absolutely_continuous" in assumed or "support_gap" in assumed
-    gap = said and (not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap")))
-    far, width = abs(ratio.value - 1.0), ratio.high - ratio.low
-    if far <= _NEAR or not (0.0 < width < far or one_sided_ratio(m)):
-        return gap, ""
-    if ratio.value < 1.0:
-        remark = (
-            f"mean rho = {ratio.value:.6g} is clearly below 1: theta has mass where roll has none, or is hardly ever "
-            "sampled (top-p or top-k sampling, temperature, logs of another base?)"
-        )
-        withdrawn = ". Rules that need theta << roll are withdrawn, and KL is taken from k1"
-        return (gap, remark) if said else (True, remark + withdrawn)
-    remark = (
-        f"mean rho = {ratio.value:.6g} is clearly above 1, which no pair of policies explains: the rollout log-probs "
-        "are not those of the sampling law (temperature?), or the tokens differ"
-    )
-    if ratio.value > 1.01 and not said:
-        raise TraceError(remark + "; every divergence would be wrong")
-    return gap, remark
+    log = _Log(summary, confidence, assumed)
+    found = {n: e.make(log) if e.needs in summary else _WITHOUT.get(e.needs) for n, e in ESTIMATES.items()}
+    reasons = {name: why for name, why in found.items() if isinstance(why, str)}
+    intervals = {n: None if isinstance(i, str) else i for n, i in found.items() if i is not None}
+    return Estimates(Intervals(intervals), reasons, log.gap)
+
+
+#: Why there are no estimates of a column; those of other columns are not mentioned where they are not logged.
+_WITHOUT = {"reward": "the log has no rewards"}
+
+
+def kl_of_responses(summary: Summary, assumed: Mapping[str, Any] = MappingProxyType({})) -> tuple[FloatArray, str]:
+    """Return the KL(roll||theta) of each response [N], and how: "exact" if logged, else "k3", or "k1" under a gap.
+
+    k3 misses the mass off roll's support; where k1 is below it all the same, that is noise.
+
+    Raises
+    ------
+    TraceError
+        As :func:`estimate`.
+    """
+    gap = support_gap(summary, assumed) or odd_mean_ratio(summary) is not None
+    if "kl_sum" in summary:
+        return summary["kl_sum"], "exact"
+    by_k1, by_k3 = -summary["log_ratio_sum"], summary["k3_sum"]
+    return (by_k1, "k1") if gap and by_k1.mean() > by_k3.mean() else (by_k3, "k3")
+
+
+class _Log:
+    """A log, of which intervals are made at one confidence and under what is assumed."""
+
+    def __init__(self, summary: Summary, confidence: float, assumed: Mapping[str, Any]) -> None:
+        self.summary, self.confidence = summary, confidence
+        self.cap: float | None = assumed.get("log_ratio_max")
+        self.gap = support_gap(summary, assumed)
+        self.kl, self.how = kl_of_responses(summary, assumed)
+        low, high = summary.reading.reward_range
+        self.spread = high - low
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.summary[name]
+
+    def mean(self, values: FloatArray, of: str, low: float = 0.0, high: float = math.inf) -> Interval:
+        """Return an asymptotic interval."""
+        return replace(clustered_mean(values, self.summary.prompt, self.confidence, low=low, high=high), of=of)
+
+    def bounded(self, values: FloatArray, of: str, low: float, high: float) -> Interval:
+        """Return an interval of values in a known range: true at its confidence for every sample size."""
+        found = betting(prompt_means(values, self.summary.prompt), self.confidence, low=low, high=high)
+        return replace(found, standing=self.summary.standing, of=of)
+
+    def capped(self, values: FloatArray, of: str, of_token: Callable[[float], float]) -> Interval:
+        """Return an interval of sums over tokens, whose range is known under an assumed cap on |log ratio| only."""
+        if self.cap is None:
+            return self.mean(values, of)
+        most = self.summary.horizon * of_token(self.cap * (1.0 + 2e-6))  # as much as a log may exceed what is assumed
+        of = f"{of}, under log_ratio_max={self.cap:g}"
+        if not most > 0.0:
+            return self.mean(values, of)
+        return replace(self.bounded(values, of, 0.0, most), standing=Standing.ASSUMED)
+
+    def per_token(self, sums: FloatArray, of: str, low: float = -math.inf) -> Interval:
+        """Return an interval of the pooled mean over all tokens, from sums over those of each response."""
+        return replace(clustered_ratio(sums, self["length"], self.summary.prompt, self.confidence, low=low), of=of)
+
+
+def _kl_seq(log: _Log) -> Interval | str:
+    if log.how != "exact":
+        return ESTIMATES[f"kl_seq_{log.how}"].make(log)
+    return log.capped(log.kl, "exact KL(roll||theta) at sampled contexts", lambda cap: float(kl_of_cap(exact(cap))))
+
+
+def _tv_sum(log: _Log) -> Interval:
+    if "tv_sum" in log.summary:
+        return log.capped(log["tv_sum"], "exact TV at sampled contexts", lambda cap: float(tv_of_cap(exact(cap))))
+    return log.capped(log["shortfall_sum"], "sum (1-rho)^+", lambda cap: -math.expm1(-cap))
+
+
+def _worst_case_error_measured(log: _Log) -> Interval:
+    """Bound 1 - E min(P, 1+S, 1e6), for every sample size: S is at least -horizon, which makes it wide."""
+    s, values = log.summary, prompt_means(log["capped_mass"], log.summary.prompt)
+    kept = betting(values, log.confidence, low=1.0 - s.horizon - 1e-9, side="lower")
+    standing = Standing.ASSUMED if s.horizon_guessed else s.standing
+    high = math.nextafter(log.spread * (1.0 - kept.low), math.inf)
+    value, of = log.spread * (1.0 - kept.value), "1 - min(P, 1+S), an upper limit"
+    return Interval(value, -math.inf, high, log.confidence, standing, kept.method, of)
+
+
+def _max_k2(log: _Log) -> Interval:
+    largest = float(log["max_k2"].max())
+    return Interval(largest, largest, math.inf, log.confidence, Standing.ESTIMATED, "sample maximum: no upper limit")
+
+
+def _chi2_seq(log: _Log) -> Interval | str:
+    if log.gap:
+        return "with a support gap chi2 is infinite, and the sampled ratios do not show it"
+    with np.errstate(over="ignore"):
+        return log.mean(np.expm1(2.0 * log["log_ratio_sum"]), "P^2 - 1, not clamped", low=-1.0)
+
+
+def _mean_length(log: _Log) -> Interval:
+    make = log.mean if log.summary.horizon_guessed else log.bounded
+    return make(log["length"], "tokens", 0.0, float(log.summary.horizon))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How an interval is made of a log, or why there is none, and the column without which there is none."""
+
+    make: Callable[[_Log], Interval | str]
+    needs: str = "length"
+
+
+_K1, _K3 = "k1 of sampled tokens, KL(roll||theta)", "k3 of sampled tokens, KL(roll||theta)"
+_CHI2 = "exact chi2(theta||roll) at sampled contexts"
+
+#: Every estimate, by name.
+ESTIMATES: Mapping[str, Estimate] = MappingProxyType(
+    {
+        "kl_seq": Estimate(_kl_seq),
+        "kl_seq_k1": Estimate(lambda log: log.mean(-log["log_ratio_sum"], _K1, -math.inf)),
+        "kl_seq_k3": Estimate(lambda log: log.capped(log["k3_sum"], _K3, lambda cap: float(k3(cap)))),
+        "tv_seq": Estimate(lambda log: log.bounded(shortfall(log["log_ratio_sum"]), "(1-P)^+", 0.0, 1.0)),
+        "tv_sum": Estimate(_tv_sum),
+        "worst_case_error": Estimate(lambda log: log.mean(log.spread * log["worst_case_error"], "(1+S-P)^+")),
+        "worst_case_error_with_gap": Estimate(
+            lambda log: log.mean(log.spread * (1.0 - log["capped_mass"]), "1 - min(P, 1+S)", -math.inf)
+        ),
+        "worst_case_error_measured": Estimate(_worst_case_error_measured),
+        "surrogate_gain": Estimate(lambda log: log.mean(log.summary.surrogate, "R S", -math.inf), "reward"),
+        "mean_ratio": Estimate(lambda log: log.per_token(log["length"] + log["surrogate_sum"], "rho", 0.0)),
+        "mean_kl_token": Estimate(lambda log: log.per_token(log.kl, f"{log.how}, KL(roll||theta)")),
+        "max_k2": Estimate(_max_k2),
+        "chi2_seq": Estimate(_chi2_seq),
+        "missing_mass": Estimate(
+            lambda log: log.mean(-log["surrogate_sum"], "sum (1-rho): theta's mass off roll's support", -math.inf)
+        ),
+        "mean_length": Estimate(_mean_length),
+        "acceptance": Estimate(lambda log: no_mask(log.confidence)),
+        "reward": Estimate(
+            lambda log: log.bounded(log["reward"], "as logged", *log.summary.reading.reward_range), "reward"
+        ),
+        "chi2_sum": Estimate(lambda log: log.mean(log["chi2_sum"], _CHI2), "chi2_sum"),
+        "kl_seq_engine": Estimate(
+            lambda log: log.mean(log["engine_sum"], "k1, log roll - log old", -math.inf), "engine_sum"
+        ),
+        "kl_seq_staleness": Estimate(
+            lambda log: log.mean(-log["log_ratio_sum"] - log["engine_sum"], "k1, log old - log theta", -math.inf),
+            "engine_sum",
+        ),
+    }
+)

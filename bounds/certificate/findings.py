@@ -1,307 +1,795 @@
-"""What was seen in a log, in plain words: on how much of it, and what it does to the result."""
+"""What is remarkable about a log, and what it does to the result: looked for, named and worded here, nowhere else.
+
+A check looks at each part of a log, where the rows of a summary do not say it all; what it sees adds up, and in the
+end it says what was found. Nothing is repaired. Log-probs that are shifted by one token are refused, and so are exact
+columns that cannot be, and what the log refutes of what is assumed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bounds._show import many
-from bounds.certificate.diagnosis import shift
-from bounds.certificate.finding import Finding
-from bounds.certificate.statistics import IMPOSSIBLE_SAMPLE
-from bounds.certificate.tally import Tally
-from bounds.intervals import clustered_mean
+from bounds._checks import BoolArray, FloatArray
+from bounds._text import many
+from bounds.certificate.statistics import TRUE_ZERO, Part, fingerprint, prompt_keys, token_signs
+from bounds.divergence.rows import two_outcome_kl
+from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
+from bounds.logs.batch import TraceError
+from bounds.logs.checks import POSITIVE_TOLERANCE
+from bounds.logs.traces import Seen, TraceSet
+from bounds.masks.mask import Mask
+from bounds.results import Interval
 
 if TYPE_CHECKING:
-    from bounds.certificate.moments import Moments
+    from bounds.certificate.summary import Summary
 
-_FEW_PROMPTS = 20
 _CLEAR = 0.9999  # confidence at which two estimates of one thing are said to disagree
-_RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
+_CERTAIN = 0.999  # confidence at which the log speaks against a hypothesis
+_NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable
+_FEW_PROMPTS = 20
+_SAMPLE = 64  # numbers that say mostly that a column is not of half precision
+_IMPOSSIBLE = {"rollout": -40.0, "train": -80.0}  # no token is sampled, or scored, so low
+_PADDING_TAIL = 8
 _PADDED, _PADDED_TOKENS = 0.1, 64  # share of tokens that are certain under both policies
+_RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
+_CLAMP = 20.0  # verl and ms-swift clamp |d| there
+#: A context where a divergence is at least so large: assumption -> exact column, or what the sampled token implies.
+SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": ""}
 
 
-def findings(m: Moments) -> list[Finding]:
-    """Everything that is remarkable about a log.
+class Kind(StrEnum):
+    """What a finding is about, on how much of what it is counted, and what it does to the result."""
+
+    unit: str
+    effect: str
+
+    def __new__(cls, value: str, unit: str, effect: str) -> Self:
+        """Return the member of that value."""
+        kind = str.__new__(cls, value)
+        kind._value_, kind.unit, kind.effect = value, unit, effect
+        return kind
+
+    SUPPORT_GAP = "support_gap", "tokens", "rules that need theta << roll are withdrawn, KL is taken from k1"
+    MEAN_RATIO = "mean_ratio", "tokens", "every divergence is wrong"
+    REFUTED = "refuted", "responses", "this log is not what the guarantees take it for: nothing is guaranteed"
+    CONTRADICTION = "contradiction", "responses", "no bound uses that estimate"
+    COPIED = "copied", "tokens", "every divergence is 0, and says nothing"
+    REPEATED = "repeated", "responses", "they count twice, and intervals are too narrow"
+    TEMPERATURE = "temperature", "tokens", "the divergence is that of the rescaling, too"
+    MIXTURE = "mixture", "responses", "what is said is of their average"
+    UNEQUAL_GROUPS = "unequal_groups", "responses", "what is guaranteed rests on what this speaks against"
+    FILTERED = "filtered", "responses", "what is guaranteed rests on what this speaks against"
+    ADVANTAGES = "advantages", "responses", "what is guaranteed rests on what this speaks against"
+    EQUAL_REWARDS = "equal_rewards", "responses", "asymptotic intervals of the gain are too narrow"
+    FORCED_TOKENS = "forced_tokens", "tokens", "they count as policy tokens, so divergences are too large"
+    PADDING = "padding", "tokens", "means per token are too small"
+    FILLERS = "fillers", "tokens", "ratios there are huge or nearly 0, and every divergence is too large"
+    EXACT_COLUMNS = "exact_columns", "responses", "kl_seq and tv_sum rest on the exact columns all the same"
+    HEAVY_TAIL = "heavy_tail", "responses", "means of P are infinite, and their intervals vacuous"
+    READING = "reading", "responses", "what is said holds for what was read, as it was read"
+    LEFT_OUT = "left_out", "responses", "what is said holds for the others"
+    MISSING = "missing", "responses", "what is said holds for the others"
+    UNGROUPED = "ungrouped", "responses", "intervals are too narrow if some answer one prompt"
+    HORIZON = "horizon", "responses", "bounds hold for responses that are no longer"
+    ROUNDING = "rounding", "tokens", "divergences as small as that are rounding"
+    FEW_PROMPTS = "few_prompts", "prompts", "estimated intervals are too narrow; measured ones hold, and are wide"
+    MASK = "mask", "responses", "acceptance and the masked surrogate are to be read with this in mind"
+
+    def finding(self, text: str, count: float, *places: str) -> Finding:
+        """Return a finding of this kind."""
+        return Finding(self, text, int(count), self.unit, self.effect, tuple(filter(None, places)))
+
+
+#: Kinds that speak against the hypotheses of a gain or loss that would be guaranteed.
+DOUBTS = frozenset({Kind.UNEQUAL_GROUPS, Kind.FILTERED, Kind.ADVANTAGES, Kind.EQUAL_REWARDS})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something remarkable about a log.
+
+    Attributes
+    ----------
+    kind : Kind
+    text : str
+        What was found, in words.
+    count, unit : int and str
+        On how much of the log: 12 "tokens".
+    effect : str
+        What it does to the result.
+    places : tuple of str
+        Where it was seen first, if that is known.
+    """
+
+    kind: Kind
+    text: str
+    count: int
+    unit: str
+    effect: str
+    places: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a check has seen so far: how often and where first, sums, and the largest values with their places."""
+
+    seen: Seen = field(default_factory=Seen)
+    sums: Mapping[str, float] = field(default_factory=dict)
+    tops: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+
+    def __add__(self, other: Look) -> Look:
+        sums = {n: self.sums.get(n, 0.0) + other.sums.get(n, 0.0) for n in {**self.sums, **other.sums}}
+        tops = dict(self.tops)
+        for name, top in other.tops.items():
+            if name not in tops or top[0] > tops[name][0]:
+                tops[name] = top
+        return Look(self.seen + other.seen, sums, tops)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something to look for in every part of a log, if it must, and what to say of it in the end."""
+
+    name: str
+    say: Callable[[Summary, Look], Iterable[Finding]]
+    look: Callable[[Part], Look] | None = None
+    across_steps: bool = False  # it is only said where the steps of a run are read as one log
+
+
+def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
+    """Return everything that is remarkable about a log, the most severe first.
+
+    Parameters
+    ----------
+    summary : Summary
+        Of the log.
+    by_step : bool
+        Whether each step of the log is spoken of by itself.
+
+    Returns
+    -------
+    tuple of Finding
 
     Raises
     ------
     TraceError
         If the log as a whole is shifted by one token.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> from bounds.certificate.summary import Summary
+    >>> [f.kind.value for f in findings(Summary.of(bounds.example_traces("run")))]
+    ['mixture']
     """
-    _refuse_shifted_log(m.tally)
-    said = [Finding("reading", text, len(m), "responses", _READING) for text in [*_reading_notes(m), *_horizon_note(m)]]
-    seen = ((check, check.say(m)) for check in CHECKS)
-    return said + [Finding(c.name, text, c.count(m), c.unit, c.effect) for c, text in seen if text]
+    asked = (check for check in CHECKS if not (by_step and check.across_steps))
+    return tuple(f for check in asked for f in check.say(summary, summary.looks.get(check.name, Look())))
 
 
-def several_steps(m: Moments) -> list[Finding]:
-    """Where a certificate speaks of several steps at once."""
-    steps = len(m.labels.get("step", ()))
-    if steps < 2:
-        return []
-    text = f"the log holds {steps} steps, each with its own two policies (certify --by-step tells them apart)"
-    return [Finding("several steps", text, len(m), "responses", "what is said is of their average")]
+def _seen(traces: TraceSet, tokens: BoolArray) -> Look:
+    """Return how many of some tokens [tokens] there are, and where the first stands."""
+    if not tokens.any():
+        return Look()
+    where, position = traces.locate(int(np.argmax(tokens)))
+    return Look(Seen(int(np.count_nonzero(tokens)), f"{where}, position {position}"))
 
 
-_READING = "what is said holds for what was read, as it was read"
+# --- the supports: mean rho ----------------------------------------------------------------------------------------
 
 
-def _reading_notes(m: Moments) -> list[str]:
-    """What was left out of a log or not said in it."""
-    left_out = m.left_out
-    seen = len(m) + left_out.empty.count + left_out.dropped.count
-    texts = sorted(left_out.notes)
-    if n := left_out.empty.count:
-        texts.append(f"{n} of {seen} responses have no policy token and are left out (first: {left_out.empty.first})")
-    if n := left_out.dropped.count:
-        texts.append(
-            f"{n} of {seen} responses have missing values and were dropped, as asked: what is said holds for the "
-            f"others only (first: {left_out.dropped.first})"
+def odd_mean_ratio(summary: Summary) -> float | None:
+    """Return mean rho where it is clearly not 1, else None.
+
+    That is by 1e-4, and further than its 95 % interval is wide (about four standard errors), or because all ratios lie
+    on one side of 1.
+    """
+    length = summary["length"]
+    ratio = clustered_ratio(length + summary["surrogate_sum"], length, summary.prompt, 0.95, low=0.0)
+    far, width = abs(ratio.value - 1.0), ratio.high - ratio.low
+    return ratio.value if far > _NEAR and (0.0 < width < far or _one_sided(summary)) else None
+
+
+def _mean_ratio_text(ratio: float) -> str:
+    if ratio < 1.0:
+        return (
+            f"mean rho = {ratio:.6g} is clearly below 1: theta has mass where roll has none, or is hardly ever "
+            "sampled (top-p or top-k sampling, temperature, logs of another base?)"
         )
-    if n := left_out.lifted:
-        texts.append(f"{many(n, 'exact divergence')} slightly below 0 (rounding in the trainer), counted as 0")
-    if n := left_out.ungrouped.count:
-        texts.append(
+    return (
+        f"mean rho = {ratio:.6g} is clearly above 1, which no pair of policies explains: the rollout log-probs "
+        "are not those of the sampling law (temperature?), or the tokens differ"
+    )
+
+
+def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
+    if (ratio := odd_mean_ratio(s)) is not None:
+        kind = Kind.SUPPORT_GAP if ratio < 1.0 else Kind.MEAN_RATIO
+        yield kind.finding(_mean_ratio_text(ratio), s.tokens)
+
+
+def support_gap(summary: Summary, assumed: Mapping[str, Any]) -> bool:
+    """Return whether theta has mass off roll's support: as assumed; else where mean rho is clearly below 1.
+
+    Raises
+    ------
+    TraceError
+        If mean rho is clearly above 1.01: no pair of policies explains it (unless theta << roll was assumed).
+    """
+    if "absolutely_continuous" in assumed or "support_gap" in assumed:
+        return not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap"))
+    ratio = odd_mean_ratio(summary)
+    if ratio is not None and ratio > 1.01:
+        raise TraceError(f"{_mean_ratio_text(ratio)}; every divergence would be wrong")
+    return ratio is not None and ratio < 1.0
+
+
+def _look_ends(part: Part) -> Look:
+    return Look(tops={"d": (float(part.sums["largest"].max()), ""), "-d": (-float(part.sums["least"].min()), "")})
+
+
+def _ends(s: Summary) -> tuple[float, float]:
+    """Return the least and the largest log theta - log roll."""
+    tops = s.looks["one ratio"].tops
+    return -tops["-d"][0], tops["d"][0]
+
+
+def _is_one_ratio(s: Summary) -> bool:
+    low, high = _ends(s)
+    return s.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6
+
+
+def _one_sided(s: Summary) -> bool:
+    """Return whether log theta - log roll is one number, not 0, on all tokens, or has one sign on 20."""
+    low, high = _ends(s)
+    return _is_one_ratio(s) or (s.tokens >= 20 and (high <= 0.0 or low >= 0.0))
+
+
+def _say_one_ratio(s: Summary, look: Look) -> Iterable[Finding]:
+    if _is_one_ratio(s):
+        text = (
+            f"log theta - log roll is {_ends(s)[0]:.4g} on every token: rollout log-probs were taken after "
+            "top-p, top-k or temperature, or are scaled"
+        )
+        yield Kind.SUPPORT_GAP.finding(text, s.tokens)
+
+
+# --- the hypotheses of the guarantees ------------------------------------------------------------------------------
+
+
+def _say_refuted(s: Summary, look: Look) -> Iterable[Finding]:
+    with np.errstate(over="ignore"):
+        product = prompt_means(1.0 + np.expm1(s["log_ratio_sum"]), s.prompt)
+    least = betting(product, _CERTAIN, low=0.0, side="lower").low
+    if least > 1.0:
+        text = (
+            f"the mean ratio of whole responses is above {least:.4g} at confidence {_CERTAIN:g} (it cannot exceed 1): "
+            "theta was fitted to these responses, or rollout_logprobs are not those of the law that sampled"
+        )
+        yield Kind.REFUTED.finding(text, len(s))
+
+
+def crossed(summary: Summary, interval: Interval) -> Finding:
+    """Return what an interval of the improvement says whose lower end is above its upper one."""
+    text = f"the lower limit {interval.low:.3g} of the improvement is above the upper limit {interval.high:.3g}"
+    return Kind.REFUTED.finding(text, len(summary))
+
+
+def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
+    size = np.bincount(s.prompt)
+    if "reward" in s and np.ptp(size):
+        text = (
+            f"prompts have {size.min()} to {size.max()} responses and count alike: were some drawn more often, or "
+            "sampled until they succeeded? Then give each draw an id of its own, and log all responses"
+        )
+        yield Kind.UNEQUAL_GROUPS.finding(text, len(s))
+
+
+def _say_filtered(s: Summary, look: Look) -> Iterable[Finding]:
+    """Groups of equal 0/1 rewards are missing: of n responses one in 2^(n-1) groups has them at least."""
+    low, high = s.reading.reward_range
+    if "reward" not in s or not np.isin(s["reward"], (low, high)).all():
+        return
+    size = np.bincount(s.prompt)
+    top = np.bincount(s.prompt, weights=(s["reward"] == high).astype(np.float64))
+    groups, equal = size[size > 1], ((top == 0) | (top == size))[size > 1]
+    if groups.size and not equal.any() and np.log1p(-np.exp2(1.0 - groups)).sum() <= math.log1p(-_CERTAIN):
+        text = (
+            f"no group of the {groups.size} has equal rewards, which hardly happens by chance: were such groups "
+            "filtered out (dynamic sampling)? Then the guarantees speak of the prompts that were left"
+        )
+        yield Kind.FILTERED.finding(text, len(s))
+
+
+def _say_advantages(s: Summary, look: Look) -> Iterable[Finding]:
+    """Rewards differ within groups and yet sum to 0 in every one, as advantages do."""
+    if "reward" not in s:
+        return
+    size, sums = np.bincount(s.prompt), np.bincount(s.prompt, weights=s["reward"])
+    sizes = np.bincount(s.prompt, weights=np.abs(s["reward"]))
+    if ((size > 1) & (sizes > 0.0)).sum() >= 2 and not (np.abs(sums) > 1e-4 * sizes)[sizes > 0.0].any():
+        text = "rewards sum to 0 in every group: these are advantages, not raw rewards; the guarantees need raw rewards"
+        yield Kind.ADVANTAGES.finding(text, len(s))
+
+
+def _say_equal_rewards(s: Summary, look: Look) -> Iterable[Finding]:
+    if "reward" in s and np.ptp(s["reward"]) == 0.0:
+        text = "all rewards are equal: asymptotic intervals of the gain rest on no variation, and are too narrow"
+        yield Kind.EQUAL_REWARDS.finding(text, len(s))
+
+
+# --- what is read as one log ---------------------------------------------------------------------------------------
+
+
+def _names(s: Summary, label: str) -> list[str]:
+    return [name for name in s.labels.get(label, ()) if name]
+
+
+def _span(names: list[str]) -> str:
+    """Return the first and the last of some names."""
+    try:
+        order = sorted(names, key=float)
+    except ValueError:
+        order = sorted(names)
+    return f"{order[0]} to {order[-1]}"
+
+
+def _say_steps(s: Summary, look: Look) -> Iterable[Finding]:
+    names = _names(s, "step")
+    if len(names) > 1:
+        text = (
+            f"the log holds {len(names)} steps ({_span(names)}), each with its own two policies: what is said is about "
+            "their mixture (over_time tells them apart)"
+        )
+        yield Kind.MIXTURE.finding(text, len(s))
+
+
+def _say_versions(s: Summary, look: Look) -> Iterable[Finding]:
+    """Weight versions within a step are mixed; that steps have different ones is said of the steps."""
+    names = _names(s, "weight_version")
+    if len(names) < 2:
+        return
+    step = s["step"] if "step" in s else np.zeros(len(s))
+    pairs = len(s.labels["weight_version"]) * step + s["weight_version"]
+    if np.unique(pairs).size > np.unique(step).size:
+        text = f"{len(names)} weight versions are mixed ({_span(names)}): the rollout policy is not one policy"
+        yield Kind.MIXTURE.finding(text, len(s))
+
+
+def _repeat_keys(drawn: Any, prompt: Any, s: Summary) -> Any:
+    """Return what two responses share that are one [N]: where no response names a prompt, any will do."""
+    named = s.left_out.ungrouped.count < len(s)
+    return np.where(drawn > 0, drawn + prompt * np.uint64(named), np.uint64(0))
+
+
+def _say_repeated(s: Summary, look: Look) -> Iterable[Finding]:
+    keys, times = np.unique(_repeat_keys(s["fingerprint"], s["prompt"], s), return_counts=True)
+    twice = (times > 1) & (keys > 0)
+    if again := int((times[twice] - 1).sum()):
+        first = _first_again(s, set(keys[twice].tolist()))
+        text = (
+            f"{many(again, 'response')} standing in the log twice (same prompt, bitwise the same rollout log-probs; "
+            f"first: {first}), too improbable to be drawn twice: they count twice here"
+        )
+        yield Kind.REPEATED.finding(text, again, first)
+
+
+def _first_again(s: Summary, twice: set[int]) -> str:
+    """Return where the first response stands that stood in the log before."""
+    before: set[int] = set()
+    for traces in s.log or ():
+        for i, key in enumerate(_repeat_keys(fingerprint(traces), prompt_keys(traces), s).tolist()):
+            if key in before:
+                return traces.where[i]
+            if key in twice:
+                before.add(key)
+    return ""
+
+
+def _say_copied(s: Summary, look: Look) -> Iterable[Finding]:
+    if not look.sums["unequal"]:
+        text = (
+            "both policies' log-probs are bitwise identical: one was copied from the other (bypass mode?), and the "
+            "zero divergence proves nothing"
+        )
+        yield Kind.COPIED.finding(text, s.tokens)
+
+
+def _copied(s: Summary) -> bool:
+    return not s.looks["copied"].sums["unequal"]
+
+
+# --- tokens that no policy chose -----------------------------------------------------------------------------------
+
+
+def _zeros(name: str) -> Check:
+    """Return the check for log-probs of exactly 0 in one policy where the other's are not near 0."""
+
+    def look(part: Part) -> Look:
+        if not part.totals[f"{name}_zeros"]:
+            return Look()
+        traces = part.traces
+        values, other = (traces.rollout, traces.train) if name == "rollout" else (traces.train, traces.rollout)
+        fill = np.flatnonzero((values == 0.0) & (other < TRUE_ZERO))
+        places = [traces.locate(int(k)) for k in fill[:20]]
+        first = ", ".join(str(position) for where, position in places if where == places[0][0])
+        return Look(Seen(fill.size, f"{places[0][0]}, positions {first}"))
+
+    def say(s: Summary, look: Look) -> Iterable[Finding]:
+        if look.seen.count:
+            unmasked = "" if s.left_out.masked else ", and no mask is given"
+            text = (
+                f"{name}_logprobs is exactly 0 on {many(look.seen.count, 'token')} (first: {look.seen.first}) where "
+                f"the other policy's is not{unmasked}: tool output, padding or missing values filled with 0 (or top-p "
+                "left one token)? They count as policy tokens here; mask them"
+            )
+            yield Kind.FORCED_TOKENS.finding(text, look.seen.count, look.seen.first)
+
+    return Check(f"{name} zeros", say, look)
+
+
+def _look_both_zero(part: Part) -> Look:
+    return _seen(part.traces, (part.traces.rollout == 0.0) & (part.traces.train == 0.0))
+
+
+def _say_both_zero(s: Summary, look: Look) -> Iterable[Finding]:
+    n = look.seen.count
+    if s.tokens >= _PADDED_TOKENS and n > _PADDED * s.tokens and not _copied(s):
+        text = (
+            f"both log-probs are exactly 0 on {n} of {many(s.tokens, 'token')} (first: {look.seen.first}): padding? "
+            "They count as policy tokens here; mask them"
+        )
+        yield Kind.PADDING.finding(text, n, look.seen.first)
+
+
+def _look_equal_tails(part: Part) -> Look:
+    """Responses that end in many tokens, or consist of tokens, where both log-probs are bitwise equal."""
+    tail, where = part.signs["tail"], part.traces.where
+    padded = (tail >= _PADDING_TAIL) | (tail == part.traces.lengths)
+    first = where[int(np.argmax(padded))] if padded.any() else ""
+    return Look(Seen(int(padded.sum()), first), {"tokens": float(tail[padded].sum())})
+
+
+def _say_equal_tails(s: Summary, look: Look) -> Iterable[Finding]:
+    if look.seen.count and not _copied(s):
+        tokens = look.sums["tokens"]
+        text = (
+            f"{many(look.seen.count, 'response')} ending in tokens where both log-probs are bitwise equal, "
+            f"{tokens:.0f} in all: padding? They count as policy tokens here; mask them (first: {look.seen.first})"
+        )
+        yield Kind.PADDING.finding(text, tokens, look.seen.first)
+
+
+def _fillers(name: str) -> Check:
+    """Return the check for log-probs of one policy so low that no token has them."""
+
+    def look(part: Part) -> Look:
+        return _seen(part.traces, getattr(part.traces, name) < _IMPOSSIBLE[name])
+
+    def say(s: Summary, look: Look) -> Iterable[Finding]:
+        if n := look.seen.count:
+            least, first = _IMPOSSIBLE[name], look.seen.first
+            text = f"{n} sampled tokens have {name} log-probs below {least:g}: fillers? (first: {first})"
+            yield Kind.FILLERS.finding(text, n, first)
+
+    return Check(f"{name} fillers", say, look)
+
+
+# --- columns that are not what they say ----------------------------------------------------------------------------
+
+
+def _look_shift(part: Part) -> Look:
+    """Refuse responses that are off by one: there, theta's value at t is roll's at t + 1 (or t - 1), and so before.
+
+    Looked at: tokens with |d| > 0.01 and neighbours on both sides. A token speaks for a shift if both values
+    that would then be of one token agree, to a fifth of |d|. A response is refused if all of at least three
+    agree to a thousandth, or at least five and four in five of them agree; a log if half of at least 20 do.
+    """
+    count, traces = part.signs["telling"], part.traces
+    sums = {"tokens": float(count.sum()), "before": part.totals["gap"]}
+    for name in ("earlier", "later"):
+        near, same = part.signs[f"near_{name}"], part.signs[f"same_{name}"]
+        shifted = ((count >= 3) & (same == count)) | ((near >= 5) & (near >= 0.8 * count))
+        if shifted.any():
+            one = traces.select(np.arange(len(traces)) == np.argmax(shifted))
+            its = token_signs(one.rollout, one.train, one.starts, compiled=False)
+            before, after = (float(its.totals[w][0] / its.responses["telling"][0]) for w in ("gap", f"after_{name}"))
+            raise _shifted(one.where[0], name, before, after)
+        sums |= {name: float(near.sum()), f"after {name}": part.totals[f"after_{name}"]}
+    return Look(sums=sums)
+
+
+def _say_shift(s: Summary, look: Look) -> Iterable[Finding]:
+    """Refuse a log where no response alone shows it, but all of them together do."""
+    tokens = look.sums["tokens"]
+    for name in ("earlier", "later"):
+        if tokens >= 20 and look.sums[name] >= 0.5 * tokens:
+            before, after = (look.sums[what] / tokens for what in ("before", f"after {name}"))
+            raise _shifted("over the whole log", name, before, after)
+    return ()
+
+
+def _shifted(place: str, name: str, before: float, after: float) -> TraceError:
+    return TraceError(
+        f"{place}: train_logprobs stand one token {name} than rollout_logprobs: moving them by one takes the "
+        f"mean |difference| from {before:.3g} to {after:.3g}. Align them in the export "
+        "(index t of both must be the same token)"
+    )
+
+
+def _look_suprema(part: Part) -> Look:
+    """Keep the largest divergences seen, exact or implied; refuse exact columns that the sampled token refutes."""
+    traces = part.traces
+    if not (part.suprema or traces.exact):
+        return Look()
+    tops = {column: (float(values.max()), "") for column, values in traces.exact.items()}
+    for name, (values, how) in _least_divergences(traces).items():
+        column = SUPREMA[name]
+        exact = traces.exact.get(column)
+        if exact is not None:
+            if column != "chi2":
+                _refuse_impossible(traces, column, exact, values)
+            values, how = exact, column + "[{}]"
+        k = int(np.argmax(values))
+        where, position = traces.locate(k)
+        tops[name] = (float(values[k]), f"{where}: {how.format(position)}")
+    return Look(tops=tops)
+
+
+def _least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
+    """Return what the sampled token v alone implies at each context: lower values [tokens], with their names.
+
+    TV >= |theta(v) - roll(v)|, KL >= that of the two outcomes v and not v, and chi2 >= the square of
+    the former over roll(v). A log-prob nearer to 0 than its rounding is taken to be that far from it: a probability
+    of 1 in float32 says nothing of what is left for other tokens.
+    """
+    rounding = POSITIVE_TOLERANCE[traces.reading.logprob_dtype]
+    log_roll, log_theta = np.minimum(traces.rollout, -rounding), np.minimum(traces.train, -rounding)
+    roll, theta = np.exp(log_roll), np.exp(log_theta)
+    return {
+        "delta": (two_outcome_kl(log_roll, log_theta), "the least KL that token {} implies"),
+        "epsilon": (np.abs(theta - roll), "|theta - roll| of token {}"),
+        "chi2_max": (np.square(theta - roll) / np.maximum(roll, 1e-300), "(theta - roll)^2 / roll of token {}"),
+        "log_ratio_max": (np.abs(traces.log_ratio), "|log theta - log roll| of token {}"),
+    }
+
+
+def _refuse_impossible(traces: TraceSet, column: str, exact: FloatArray, implied: FloatArray) -> None:
+    too_small = implied > 2.0 * exact + 1e-4
+    if too_small.any():
+        k = int(np.argmax(too_small))
+        where, position = traces.locate(k)
+        raise TraceError(
+            f"{where}: {column}[{position}] is {exact[k]:.3g}, but the sampled token alone implies "
+            f"at least {implied[k]:.3g}: not these policies, or not KL(roll||theta) in nats"
+        )
+
+
+def refuse_refuted(summary: Summary, assumed: Mapping[str, Any]) -> None:
+    """Refuse assumed suprema where one context shows more.
+
+    Raises
+    ------
+    TraceError
+        Naming the place: an exact column says so, or the sampled token alone implies it.
+    """
+    for name in (n for n in SUPREMA if n in assumed):
+        value, place = summary.looks["suprema"].tops[name]
+        if value > assumed[name] * (1.0 + 1e-6):
+            raise TraceError(f"the log refutes {name}={assumed[name]:g}: {place} is {value:.6g}")
+
+
+def _say_exact(s: Summary, look: Look) -> Iterable[Finding]:
+    """The exact kl and tv columns do not agree on average with what the sampled tokens say."""
+    apart = []
+    for name, sampled, statistic in (("kl", "k3_sum", "k3"), ("tv", "shortfall_sum", "(1-rho)^+")):
+        if f"{name}_sum" in s:
+            exact, other = s[f"{name}_sum"], s[sampled]
+            with np.errstate(invalid="ignore"):
+                gap = clustered_mean(exact - other, s.prompt, _CLEAR)
+            if gap.low > 0.0 or gap.high < 0.0:
+                apart.append(f"{name} ({exact.mean():.3g} a response) and {statistic} ({other.mean():.3g})")
+    if apart:
+        text = (
+            f"the logged {' and '.join(apart)} of the sampled tokens disagree clearly: not the same policies or "
+            "direction, or a support gap"
+        )
+        yield Kind.EXACT_COLUMNS.finding(text, len(s))
+
+
+def _look_relation(part: Part) -> Look:
+    return Look(sums={name: part.totals[name] for name in ("x", "d", "xx", "dd", "xd")})
+
+
+def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
+    """A rollout distribution was sharpened or flattened: d is nearly a linear function of x = log roll."""
+    n, (x, d, xx, dd, xd) = s.tokens, look.sums.values()
+    spread, scatter, joint = n * xx - x * x, n * dd - d * d, n * xd - x * d
+    if n < _RELATION_TOKENS or not (spread > 0.0 and scatter > 0.0):
+        return
+    explained, slope = joint * joint / (spread * scatter), joint / spread
+    if explained >= _RELATION and abs(slope) >= 0.01:
+        text = (
+            f"log theta - log roll is nearly a linear function of log roll (slope {slope:.3g}, {explained:.0%} of its "
+            "variance): one of the two was taken at another temperature, or scaled"
+        )
+        yield Kind.TEMPERATURE.finding(text, n)
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+def _is_bfloat16(values: FloatArray) -> BoolArray:
+    single = values.astype(np.float32)
+    return np.asarray((single == values) & ((single.view(np.uint32) & 0xFFFF) == 0))
+
+
+def _is_float16(values: FloatArray) -> BoolArray:
+    with np.errstate(over="ignore"):
+        return np.asarray(values.astype(np.float16) == values)
+
+
+_PRECISIONS: Mapping[str, Callable[[FloatArray], BoolArray]] = {
+    "whole": lambda values: np.asarray(values == np.round(values)),
+    "bfloat16": _is_bfloat16,
+    "float16": _is_float16,
+}
+_BITS = {"bfloat16": 8, "float16": 11}
+
+
+def _rounding(name: str) -> Check:
+    """Return the check for log-probs of one policy that are all numbers of half precision."""
+
+    def look(part: Part) -> Look:
+        values: FloatArray = getattr(part.traces, name)
+        size = part.totals["x"] if name == "rollout" else part.totals["x"] + part.totals["d"]
+        others = {
+            f"not {dtype}": float(not (fits(values[:_SAMPLE]).all() and fits(values).all()))
+            for dtype, fits in _PRECISIONS.items()
+        }
+        return Look(Seen(int(part.totals[f"{name}_numbers"])), {"size": -size, **others})
+
+    def say(s: Summary, look: Look) -> Iterable[Finding]:
+        dtype = next((dtype for dtype in _BITS if not look.sums[f"not {dtype}"]), "")
+        if look.seen.count >= 32 and look.sums["not whole"] and dtype:
+            step = abs(look.sums["size"]) / look.seen.count * 2.0 ** -_BITS[dtype]
+            text = (
+                f"{name}_logprobs are {dtype} numbers: each is off by up to {step:.2g} (at their mean size), which "
+                f"puts a floor of about {step**2 / 6:.1g} nats per token under every divergence"
+            )
+            yield Kind.ROUNDING.finding(text, s.tokens)
+
+    return Check(f"{name} rounding", say, look)
+
+
+def _say_positive(s: Summary, look: Look) -> Iterable[Finding]:
+    if n := int(look.sums["positive"]):
+        text = f"{many(n, 'positive log-prob')}, as {s.reading.logprob_dtype} rounding explains: used as they are"
+        yield Kind.ROUNDING.finding(text, n)
+
+
+def _say_overflow(s: Summary, look: Look) -> Iterable[Finding]:
+    if n := int((s["log_ratio_sum"] > math.log(np.finfo(np.float64).max)).sum()):
+        text = f"the ratio of {n} whole responses overflows float64: it is inf here, not clamped"
+        yield Kind.HEAVY_TAIL.finding(text, n)
+
+
+# --- how the log was read ------------------------------------------------------------------------------------------
+
+
+def _say_notes(s: Summary, look: Look) -> Iterable[Finding]:
+    for text in sorted(s.left_out.notes):
+        yield Kind.READING.finding(text, len(s))
+
+
+def _say_left_out(s: Summary, look: Look) -> Iterable[Finding]:
+    out = s.left_out
+    all_of_them = len(s) + out.empty.count + out.dropped.count
+    if n := out.empty.count:
+        text = f"{n} of {all_of_them} responses have no policy token and are left out (first: {out.empty.first})"
+        yield Kind.LEFT_OUT.finding(text, n, out.empty.first)
+    if n := out.dropped.count:
+        text = (
+            f"{n} of {all_of_them} responses have missing values and were dropped, as asked: what is said holds for "
+            f"the others only (first: {out.dropped.first})"
+        )
+        yield Kind.MISSING.finding(text, n, out.dropped.first)
+    if n := out.lifted:
+        text = f"{many(n, 'exact divergence')} slightly below 0 (rounding in the trainer), counted as 0"
+        yield Kind.ROUNDING.finding(text, n)
+    if n := out.ungrouped.count:
+        text = (
             f"{many(n, 'response')} without prompt_id: each counts as a prompt of its own "
             "(group_size, --group-size N: every N rows answer one prompt)"
         )
-    versions = [name for name in m.labels.get("weight_version", ()) if name]
-    if len(versions) > 1:
-        some = ", ".join(versions) if len(versions) < 4 else f"{versions[0]} to {versions[-1]}"
-        texts.append(f"{len(versions)} weight versions are mixed ({some}): the rollout policy is not one policy")
-    return texts
+        yield Kind.UNGROUPED.finding(text, n)
 
 
-def _horizon_note(m: Moments) -> list[str]:
-    text = f"no horizon was given: the longest response, {many(m.horizon, 'token')}, is taken for the generation cap"
-    return [text] if m.horizon_guessed else []
-
-
-def _refuse_shifted_log(tally: Tally) -> None:
-    """Refuse a log where no response alone shows it, but all of them together do."""
-    tokens = tally["shift: tokens"]
-    for name in ("earlier", "later"):
-        if tokens >= 20 and tally[f"shift: {name}"] >= 0.5 * tokens:
-            before, after = (tally.counts.get(what, 0.0) / tokens for what in ("shift: |d|", f"shift: |d| {name}"))
-            raise shift("over the whole log", name, before, after)
-
-
-def _suspicious_zeros(m: Moments) -> str:
-    remarks = [
-        f"{name}_logprobs is exactly 0 on {many(n, 'token')} (first: {m.tally.places[f'{name} zeros']})"
-        for name in ("rollout", "train")
-        if (n := m.tally[f"{name} zeros"])
-    ]
-    if not remarks:
-        return ""
-    unmasked = "" if m.left_out.masked else ", and no mask is given"
-    return (
-        f"{'; '.join(remarks)} where the other policy's is not{unmasked}: tool output, padding or missing values "
-        "filled with 0 (or top-p left one token)? They count as policy tokens here; mask them"
-    )
-
-
-def _equal_tails(m: Moments) -> str:
-    if not m.tally["unequal"] or not m.tally["equal tails"]:
-        return ""
-    return (
-        f"{many(m.tally['equal tails'], 'response')} ending in tokens where both log-probs are bitwise equal, "
-        f"{m.tally['equal tail tokens']} in all: padding? They count as policy tokens here; mask them "
-        f"(first: {m.tally.places['equal tails']})"
-    )
-
-
-def _unlikely_samples(m: Moments) -> str:
-    """No sampled token has a probability of e^-40."""
-    n = m.tally["unlikely"]
-    if not n:
-        return ""
-    return (
-        f"{n} sampled tokens have rollout log-probs below {IMPOSSIBLE_SAMPLE:g}, which are not sampled: "
-        f"fillers? (first: {m.tally.places['unlikely']})"
-    )
-
-
-def _exact_columns(m: Moments) -> str:
-    """Whether the exact kl and tv columns agree on average with what the sampled tokens say."""
-    remarks = []
-    for name, column, statistic in (("kl", "phi", "k3"), ("tv", "deficit", "(1-rho)^+")):
-        if name in m:
-            exact, sampled = m[name], m[column]
-            with np.errstate(invalid="ignore"):
-                gap = clustered_mean(exact - sampled, m.prompt, _CLEAR)
-            if gap.low > 0.0 or gap.high < 0.0:
-                remarks.append(f"{name} ({exact.mean():.3g} a response) and {statistic} ({sampled.mean():.3g})")
-    if not remarks:
-        return ""
-    return (
-        f"the logged {' and '.join(remarks)} of the sampled tokens disagree clearly: not the same policies or "
-        "direction, or a support gap"
-    )
-
-
-def _identical(m: Moments) -> str:
-    if m.tally["unequal"]:
-        return ""
-    return (
-        "both policies' log-probs are bitwise identical: one was copied from the other (bypass mode?), and "
-        "the zero divergence proves nothing"
-    )
-
-
-def _ratio_range(m: Moments) -> tuple[float, float]:
-    return -m.tally.peaks["-log_ratio"][0], m.tally.peaks["log_ratio"][0]
-
-
-def one_sided_ratio(m: Moments) -> bool:
-    """Whether log theta - log roll is one number, not 0, on all of three or more tokens, or has one sign on 20."""
-    low, high = _ratio_range(m)
-    return bool(_constant(m)) or (m.tokens >= 20 and (high <= 0.0 or low >= 0.0))
-
-
-def _constant(m: Moments) -> str:
-    low, high = _ratio_range(m)
-    if m.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6:
-        return (
-            f"log theta - log roll is {low:.4g} on every token: rollout log-probs were taken after "
-            "top-p, top-k or temperature, or are scaled"
+def _say_horizon(s: Summary, look: Look) -> Iterable[Finding]:
+    if s.horizon_guessed:
+        text = (
+            f"no horizon was given: the longest response, {many(s.horizon, 'token')}, is taken for the generation cap"
         )
-    return ""
+        yield Kind.HORIZON.finding(text, len(s))
 
 
-def _temperature(m: Moments) -> str:
-    """A rollout distribution that was sharpened or flattened: d is nearly a linear function of log roll."""
-    n = m.tokens
-    x, d, xx, dd, xd = (m.tally.counts.get(f"relation: {what}", 0.0) for what in ("x", "d", "xx", "dd", "xd"))
-    spread, scatter, joint = n * xx - x * x, n * dd - d * d, n * xd - x * d
-    if n < _RELATION_TOKENS or not (spread > 0.0 and scatter > 0.0):
-        return ""
-    explained, slope = joint * joint / (spread * scatter), joint / spread
-    if explained < _RELATION or abs(slope) < 0.01:
-        return ""
-    return (
-        f"log theta - log roll is nearly a linear function of log roll (slope {slope:.3g}, {explained:.0%} of its "
-        "variance): one of the two was taken at another temperature, or scaled"
-    )
+def _say_few_prompts(s: Summary, look: Look) -> Iterable[Finding]:
+    if s.prompts >= _FEW_PROMPTS:
+        return
+    text = f"only {s.prompts} prompts: the estimated intervals are asymptotic and too narrow for so few"
+    if s.prompts < 2:
+        text = "one prompt: of others nothing can be estimated; improvement_these_prompts speaks of this one"
+    yield Kind.FEW_PROMPTS.finding(text, s.prompts)
 
 
-def _quantised(m: Moments) -> str:
-    remarks = []
-    x, d = (m.tally.counts.get(f"relation: {what}", 0.0) for what in ("x", "d"))
-    for name, size in (("rollout", -x), ("train", -(x + d))):
-        numbers = m.tally[f"{name} numbers"]
-        if numbers < 32 or not m.tally[f"{name} not whole"]:
-            continue
-        for dtype, bits in (("bfloat16", 8), ("float16", 11)):
-            if not m.tally[f"{name} not {dtype}"]:
-                step = abs(size) / numbers * 2.0**-bits
-                remarks.append(
-                    f"{name}_logprobs are {dtype} numbers: each is off by up to {step:.2g} (at their mean size), which "
-                    f"puts a floor of about {step**2 / 6:.1g} nats per token under every divergence"
-                )
-                break
-    return "; ".join(remarks)
+# --- what was asked of it ------------------------------------------------------------------------------------------
 
 
-def _positive(m: Moments) -> str:
-    if n := m.tally["positive"]:
-        return f"{many(n, 'positive log-prob')}, as {m.reading.logprob_dtype} rounding explains: used as they are"
-    return ""
+def mask_findings(summary: Summary, mask: Mask, acceptance: float) -> Iterable[Finding]:
+    """Yield what is remarkable about a mask and the share of responses that it keeps."""
+    n = len(summary)
+    if mask.reweighing:
+        rules = ",".join(map(str, mask.reweighing))
+        text = f"{rules} drops no response but changes the objective; no bound speaks of the changed one"
+        yield Kind.MASK.finding(text, n)
+    if mask.dropping and acceptance == 1.0:
+        yield Kind.MASK.finding(f"the mask {mask} keeps every response: it does nothing", n)
+    if acceptance == 0.0:
+        text = f"the mask {mask} keeps no response"
+        yield Kind.MASK.finding(text, n)
+    if far := int((summary["max_k2"] > _CLAMP**2 / 2.0).sum()):
+        text = "a token has |d| > 20; verl and ms-swift clamp it there, and may keep a response that is dropped here"
+        yield Kind.MASK.finding(text, far)
 
 
-def _overflow(m: Moments) -> str:
-    count = int((m["log_product"] > math.log(np.finfo(np.float64).max)).sum())
-    return f"the ratio of {count} whole responses overflows float64: it is inf here, not clamped" if count else ""
+def contradiction(summary: Summary, name: str, why: str) -> Finding:
+    """Return what is said of an estimate that cannot be true together with what was assumed."""
+    text = f"{name} is left out of the bounds; the log contradicts an assumption: {why}"
+    return Kind.CONTRADICTION.finding(text, len(summary))
 
 
-def _few_prompts(m: Moments) -> str:
-    if m.prompts < 2:
-        return "one prompt: of others nothing can be estimated; improvement_these_prompts speaks of this one"
-    return (
-        f"only {m.prompts} prompts: the estimated intervals are asymptotic and too narrow for so few"
-        if m.prompts < _FEW_PROMPTS
-        else ""
-    )
+def _nothing(s: Summary, look: Look) -> Iterable[Finding]:
+    """Say nothing: what was seen is held against what is assumed."""
+    return ()
 
 
-def _both_certain(m: Moments) -> str:
-    n = m.tally["both zero"]
-    if m.tokens < _PADDED_TOKENS or not n > _PADDED * m.tokens or not m.tally["unequal"]:
-        return ""
-    return (
-        f"both log-probs are exactly 0 on {n} of {many(m.tokens, 'token')} "
-        f"(first: {m.tally.places['both zero']}): padding? They count as policy tokens here; mask them"
-    )
-
-
-def _unlikely_scores(m: Moments) -> str:
-    n = m.tally["unlikely scores"]
-    if not n:
-        return ""
-    return f"{n} sampled tokens have train log-probs below -80: fillers? (first: {m.tally.places['unlikely scores']})"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Something to look for: what to say of it, on how much of the log, and what it does to the result."""
-
-    name: str
-    say: Callable[[Moments], str]
-    count: Callable[[Moments], int]
-    unit: str
-    effect: str
-
-
-def _tokens(m: Moments) -> int:
-    return m.tokens
-
-
-#: Every check, in the order in which they are shown.
+#: Every check, in the order in which they are said.
 CHECKS: tuple[Check, ...] = (
-    Check(
-        "zeros",
-        _suspicious_zeros,
-        lambda m: m.tally["rollout zeros"] + m.tally["train zeros"],
-        "tokens",
-        "they count as policy tokens, so divergences are too large",
-    ),
-    Check("both zero", _both_certain, lambda m: m.tally["both zero"], "tokens", "means per token are too small"),
-    Check(
-        "equal tails", _equal_tails, lambda m: m.tally["equal tail tokens"], "tokens", "means per token are too small"
-    ),
-    Check(
-        "unlikely samples",
-        _unlikely_samples,
-        lambda m: m.tally["unlikely"],
-        "tokens",
-        "ratios there are huge, and so is every divergence",
-    ),
-    Check(
-        "unlikely scores",
-        _unlikely_scores,
-        lambda m: m.tally["unlikely scores"],
-        "tokens",
-        "each adds its size to kl_seq_k1, and P is nearly 0 there",
-    ),
-    Check(
-        "exact columns", _exact_columns, len, "responses", "kl_seq and tv_sum rest on the exact columns all the same"
-    ),
-    Check("identical", _identical, _tokens, "tokens", "every divergence is 0, and says nothing"),
-    Check("constant", _constant, _tokens, "tokens", "every ratio has the same factor too much or too little"),
-    Check("temperature", _temperature, _tokens, "tokens", "the divergence is that of the rescaling, too"),
-    Check("quantised", _quantised, _tokens, "tokens", "divergences below the floor are rounding"),
-    Check("positive", _positive, lambda m: m.tally["positive"], "tokens", "nothing that the rounding does not"),
-    Check("overflow", _overflow, len, "responses", "means of P are infinite, and their intervals vacuous"),
-    Check(
-        "few prompts",
-        _few_prompts,
-        lambda m: m.prompts,
-        "prompts",
-        "estimated intervals are too narrow; measured ones hold, and are wide",
-    ),
+    Check("shift", _say_shift, _look_shift),
+    Check("suprema", _nothing, _look_suprema),
+    Check("mean ratio", _say_mean_ratio),
+    Check("refuted", _say_refuted),
+    Check("one ratio", _say_one_ratio, _look_ends),
+    Check("copied", _say_copied, lambda part: Look(sums={"unequal": part.totals["unequal"]})),
+    Check("repeated", _say_repeated),
+    Check("temperature", _say_relation, _look_relation),
+    Check("steps", _say_steps, across_steps=True),
+    Check("versions", _say_versions),
+    Check("unequal groups", _say_unequal),
+    Check("filtered", _say_filtered),
+    Check("advantages", _say_advantages),
+    Check("equal rewards", _say_equal_rewards),
+    _zeros("rollout"),
+    _zeros("train"),
+    Check("both zero", _say_both_zero, _look_both_zero),
+    Check("equal tails", _say_equal_tails, _look_equal_tails),
+    _fillers("rollout"),
+    _fillers("train"),
+    Check("exact columns", _say_exact),
+    Check("overflow", _say_overflow),
+    Check("notes", _say_notes),
+    Check("left out", _say_left_out),
+    Check("horizon", _say_horizon),
+    _rounding("rollout"),
+    _rounding("train"),
+    Check("positive", _say_positive, lambda part: Look(sums={"positive": part.totals["positive"]})),
+    Check("few prompts", _say_few_prompts),
 )

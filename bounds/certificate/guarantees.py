@@ -1,4 +1,4 @@
-r"""Guarantees of J(theta) - J(roll) from logged responses.
+r"""Guarantees of J(theta) - J(roll) from logged responses, and how far a log is from guaranteeing an improvement.
 
 With R in [0, 1] and P = theta/roll of a response, for any two policies
 
@@ -14,83 +14,231 @@ mask M of the prompt and the response,
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse
-from bounds.certificate.guarantee import Claim, Guarantees
-from bounds.certificate.mask_terms import Terms, times
-from bounds.certificate.moments import Moments
+from bounds._text import shown
+from bounds.certificate.kept import UnderMask
+from bounds.certificate.statistics import times
+from bounds.certificate.summary import Summary
 from bounds.intervals import INTERVALS, betting, betting_these_prompts, clustered_mean, leave_one_out, prompt_means
 from bounds.intervals.betting import LEVELS
-from bounds.results import Interval, Standing
-from bounds.rules.bound import Bound
+from bounds.results import Interval, Standing, jsonable
+from bounds.rules.bound import Bound, in_words
 
+#: What every guarantee from a log rests on; none of it can be read off the log.
+HYPOTHESES = (
+    "theta, the mask and every tuning constant were fixed without looking at these responses (after an update on "
+    "them: score held-out prompts)",
+    "all sampled responses were logged, before any filtering (dynamic sampling, dropped groups, overlong ones)",
+    "rollout_logprobs are those of the law that sampled (temperature, top-p renormalised)",
+    "the reward is the raw one, not a normalised advantage, and always in its declared range",
+    "prompts are independent draws with an id for each draw (ids count alike, however often a prompt was drawn), and "
+    "the responses to one are independent, their number fixed beforehand",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The paper's guarantee, as the paper would read it off this log: L' > B* where delta holds everywhere."""
+
+    surrogate_gain: float
+    b_star: float
+    rule: str
+    optimistic: bool
+    derived: ClassVar = ("holds",)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it would promise an improvement."""
+        return self.surrogate_gain > self.b_star
+
+    def __str__(self) -> str:
+        verdict = "promises an improvement" if self.holds else "promises nothing"
+        where = "under the assumed suprema"
+        if self.optimistic:
+            where = "if no divergence is larger than the largest that was seen"
+        numbers = f"L' = {self.surrogate_gain:.3g}, B* = {shown(self.b_star)} ({self.rule})"
+        return f"The paper's statement {verdict}: {numbers}, {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantees:
+    """Intervals of J(theta) - J(roll), in units of the reward.
+
+    Attributes
+    ----------
+    intervals : mapping of name to Interval
+        ``improvement``: of the population that the prompts were drawn from; MEASURED, true at its confidence for every
+        sample size. ``improvement_these_prompts``: averaged over the prompts of this log only.
+        ``improvement_asymptotic``: leave-one-out and prompt-clustered; narrower, needs theta << roll and many prompts.
+        ``improvement_empirical_bernstein``, ``improvement_hoeffding``: wider as a rule, for comparison.
+        ``improvement_by_surrogate``, ``improvement_by_log_surrogate``: lower values, L' - B* and E[R log P].
+        ``improvement_under_mask``: what is left when rejected responses are not looked at.
+    claim : Claim or None
+        The paper's statement.
+    kept_gain, rejected_reward : float or None
+        E[M R log P] and E[(1-M) R]: the masked lower value is their difference.
+    prompts_needed : int or None
+        How many prompts would show an improvement, if all were like these; None where no number would.
+    """
+
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    claim: Claim | None = None
+    kept_gain: float | None = None
+    rejected_reward: float | None = None
+    prompts_needed: int | None = None
+
+    def headline(self, prompts: int) -> Interval | None:
+        """Return the interval that the sentence is about: of prompts like these, or of the one that there is."""
+        return self.intervals.get("improvement_these_prompts" if prompts == 1 else "improvement")
+
+    def sentence(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
+        """Return what is guaranteed; otherwise how far it is from being guaranteed."""
+        i = self.headline(prompts)
+        if i is None:
+            return "Nothing is guaranteed of J(theta) - J(roll)."
+        whose = "for this one prompt" if prompts == 1 else "for prompts like these"
+        _, low, high = i.texts()
+        text = f"J(theta) - J(roll) is between {low} and {high} at confidence {100 * i.confidence:.6g}%, {whose}"
+        if i.standing is Standing.ASSUMED:
+            text += ", under what is assumed of the log"
+        if i.low > 0.0:
+            return text + ": an improvement is guaranteed."
+        if i.high < 0.0:
+            return text + ": a loss is guaranteed."
+        return text + f": no improvement is guaranteed yet.{self._what_would_do(prompts, kl_seq, spread)}"
+
+    def _what_would_do(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
+        ways = []
+        if self.prompts_needed is not None and prompts > 1:
+            ways.append(f"about {_round_up(self.prompts_needed)} prompts (if all are like these {prompts})")
+        if self.claim is not None and kl_seq is not None and 0.0 < self.claim.surrogate_gain < spread * kl_seq.value:
+            least = self.claim.surrogate_gain / spread
+            name = "L'" if spread == 1.0 else f"L' / {spread:g}"
+            ways.append(f"a KL per response below {name} = {least:.3g} (it is {kl_seq.value:.3g})")
+        if (
+            self.kept_gain is not None
+            and self.rejected_reward is not None
+            and 0 < self.kept_gain < self.rejected_reward
+        ):
+            ways.append(
+                f"a mask that rejects less reward than E[M R log P] = {self.kept_gain:.3g} (it rejects "
+                f"{self.rejected_reward:.3g})"
+            )
+        if not ways:
+            return " More prompts like these would not show one."
+        return f" At these estimates it would take {', or '.join(ways)}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every interval by its name, JSON-ready, and what they need."""
+        found = jsonable(self.intervals)
+        for name in _TARGETS.keys() & found.keys():
+            found[name]["target"] = _TARGETS[name]
+        rest = ("claim", "kept_gain", "rejected_reward", "prompts_needed")
+        return {**found, **{name: jsonable(getattr(self, name)) for name in rest}}
+
+
+#: What is no estimate of J(theta) - J(roll), but of an end, or the middle between two.
+ENDS_ONLY = ("improvement_by_surrogate", "improvement_by_log_surrogate", "improvement_under_mask")
+_TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_prompts"}
+_COMPARED = ("empirical_bernstein", "hoeffding")
 _LARGEST = 1.0 - 2.0**-53  # confidence
-_COMPARED = ("empirical_bernstein", "hoeffding")  # predictable bets depend on the order of the log
 _ENDLESS = 1e12
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
+def _round_up(n: int) -> str:
+    """Return two digits, rounded up."""
+    unit = 10 ** max(len(str(n)) - 2, 0)
+    return f"{-(-n // unit) * unit:,}"
+
+
+# --- from a log ----------------------------------------------------------------------------------------------------
+
+
 def guarantees(
-    m: Moments,
+    summary: Summary,
     confidence: float,
-    keep: BoolArray | None,
+    keep: BoolArray | None = None,
     *,
     support_gap: bool = False,
     cap: float | None = None,
+    by_surrogate: Interval | None = None,
+    claim: Claim | None = None,
 ) -> Guarantees:
-    """Every interval of J(theta) - J(roll) that needs no bound.
+    """Return every interval of J(theta) - J(roll).
 
     Parameters
     ----------
+    summary : Summary
+        Of the log; without rewards nothing is guaranteed.
+    confidence : float
+        Of each interval.
     keep : array [N] or None
         Which responses the mask keeps.
     support_gap : bool
         Whether theta has mass where roll has none: then what needs theta << roll is left out.
     cap : float or None
         An assumed cap on abs(log ratio), ``log_ratio_max``.
+    by_surrogate, claim
+        What the bounds say (:func:`through_surrogate`) and what the paper would.
+
+    Returns
+    -------
+    Guarantees
     """
-    if "reward" not in m:
+    if "reward" not in summary:
         return Guarantees()
-    spread = m.reading.reward_range[1] - m.reading.reward_range[0]
-    data = _Data(m["reward"], m["log_product"], m.prompt, m.reading.reward_range, confidence, m.standing)
+    log_ratio, prompt, rewards = summary["log_ratio_sum"], summary.prompt, summary.reading.reward_range
+    data = _Data(summary["reward"], log_ratio, prompt, rewards, confidence, summary.standing)
+    by_log = clustered_mean(data.spread * times(data.reward, log_ratio), prompt, confidence)
+    found = {
+        "improvement": data.new_prompts(),
+        "improvement_these_prompts": data.these_prompts(),
+        "improvement_asymptotic": None if support_gap else data.asymptotic(),
+        **{f"improvement_{name}": data.truncated(name) for name in _COMPARED},
+        "improvement_by_surrogate": by_surrogate,
+        "improvement_by_log_surrogate": replace(by_log, high=math.inf, of="R log P"),
+        "improvement_under_mask": None if keep is None else masked(summary, keep, confidence, cap),
+    }
     return Guarantees(
-        new_prompts=data.new_prompts(),
-        these_prompts=data.these_prompts(),
-        asymptotic=None if support_gap else data.asymptotic(),
-        others={f"improvement_{name}": data.truncated(name) for name in _COMPARED},
-        log_surrogate=_scaled(
-            clustered_mean(times(data.reward, m["log_product"]), m.prompt, confidence), spread, "R log P"
-        ),
-        masked=None if keep is None else masked(m, keep, confidence, cap),
-        kept_gain=None if keep is None else data.mean(times(keep * data.reward, m["log_product"])),
+        {name: interval for name, interval in found.items() if interval is not None},
+        claim,
+        kept_gain=None if keep is None else data.mean(times(keep * data.reward, log_ratio)),
         rejected_reward=None if keep is None else data.mean(~keep * data.reward),
-        prompts_needed=prompts_needed(prompt_means(data.gain, m.prompt), data.half),
+        prompts_needed=prompts_needed(prompt_means(data.gain, prompt), data.half),
     )
 
 
 def improvement(
     reward: FloatArray,
-    log_product: FloatArray,
+    log_ratio_sum: FloatArray,
     prompt: IntArray,
     reward_range: tuple[float, float],
     confidence: float,
     standing: Standing = Standing.MEASURED,
 ) -> Interval:
-    """J(theta) - J(roll) for new prompts: finite-sample, with no assumption on the policies.
+    """Bound J(theta) - J(roll) for new prompts, at every sample size, with no assumption on the policies.
 
     Parameters
     ----------
-    reward, log_product, prompt : arrays [N]
+    reward, log_ratio_sum, prompt : arrays [N]
         Raw reward, log P and prompt of each response.
     reward_range : (float, float)
         Smallest and largest possible reward.
     confidence : float
         Of the whole interval: each end may fail with half of the error.
     standing : Standing
-        Of the log: ASSUMED where something about it had to be assumed (:attr:`Moments.standing`).
+        Of the log: ASSUMED where something about it had to be assumed (``Summary.standing``).
+
+    Returns
+    -------
+    Interval
 
     Raises
     ------
@@ -103,7 +251,7 @@ def improvement(
     >>> round(i.low, 2), round(i.high, 2)
     (-0.1, 0.01)
     """
-    return _Data(reward, log_product, prompt, reward_range, confidence, standing).new_prompts()
+    return _Data(reward, log_ratio_sum, prompt, reward_range, confidence, standing).new_prompts()
 
 
 class _Data:
@@ -112,7 +260,7 @@ class _Data:
     def __init__(
         self,
         reward: FloatArray,
-        log_product: FloatArray,
+        log_ratio_sum: FloatArray,
         prompt: IntArray,
         reward_range: tuple[float, float],
         confidence: float,
@@ -123,14 +271,15 @@ class _Data:
             refuse("reward", f"in [{low:g}, {high:g}]", outside[0])
         self.spread, self.standing = high - low, standing
         self.reward = np.clip((reward - low) / self.spread, 0.0, 1.0)
-        self.excess = excess(log_product)
+        with np.errstate(over="ignore"):
+            self.excess = np.expm1(log_ratio_sum)  # P - 1
         self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
         self.prompt, self.confidence = prompt, confidence
-        self.half = min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
+        self.half = _half(confidence)
         self.vacuous = 1.0 - self.half > (1.0 - confidence) / 2.0  # half of the error is less than float64 can say
 
     def mean(self, values: FloatArray) -> float:
-        """Over prompts, in units of the reward."""
+        """Average over prompts, in units of the reward."""
         return self.spread * float(prompt_means(values, self.prompt).mean())
 
     def new_prompts(self) -> Interval:
@@ -149,7 +298,7 @@ class _Data:
         )
 
     def asymptotic(self) -> Interval:
-        """Leave-one-out, clustered by prompt; needs theta << roll."""
+        """Estimate by leave-one-out, clustered by prompt; needs theta << roll."""
         with np.errstate(over="ignore"):
             found = leave_one_out(self.reward, self.excess + 1.0, self.prompt, self.confidence)
         return replace(
@@ -157,11 +306,11 @@ class _Data:
             value=self.spread * found.value,
             low=self.spread * found.low,
             high=self.spread * found.high,
-            method=f"(R-b)(P-1), b from the other responses; {found.method}",
+            of="(R-b)(P-1), b from the other responses",
         )
 
     def truncated(self, name: str) -> Interval:
-        """By another method, which needs P to be cut on both sides."""
+        """Bound by another method, which needs P to be cut on both sides."""
         most = _TRUNCATE_AT - 1.0
         capped = np.minimum(self.excess, most)
         gain, loss = (prompt_means(v, self.prompt) for v in (self.reward * capped, (self.reward - 1.0) * capped))
@@ -180,51 +329,51 @@ class _Data:
         if self.spread != 1.0:
             low, high = math.nextafter(self.spread * low, -math.inf), math.nextafter(self.spread * high, math.inf)
         standing = max(lower.standing, upper.standing, self.standing)
-        method = f"R(P-1) and (1-R)(1-P); {lower.method}, {what}"
-        return Interval(self.spread * value, low, high, self.confidence, standing, method)
+        of, method = "R(P-1) and (1-R)(1-P)", f"{lower.method}, {what}"
+        return Interval(self.spread * value, low, high, self.confidence, standing, method, of)
 
 
-def masked(m: Moments, keep: BoolArray, confidence: float, cap: float | None = None) -> Interval:
-    """Both sides of the guarantee that looks at kept responses only.
+def _half(confidence: float) -> float:
+    """Return the confidence of one end where each may fail with half of the error."""
+    return min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
+
+
+def masked(summary: Summary, keep: BoolArray, confidence: float, cap: float | None = None) -> Interval:
+    """Return both sides of the guarantee that looks at kept responses only.
 
     Each end is a one-sided clustered t-limit; or, under an assumed ``cap`` on abs(log ratio), the end of a bet, since
     log P is then at most ``cap`` times the horizon.
     """
-    low, high = m.reading.reward_range
-    spread, terms = high - low, Terms(m, confidence)
+    low, high = summary.reading.reward_range
+    spread, under = high - low, UnderMask(summary, confidence)
     if cap is None:
-        lower, upper = terms.ends(keep)
+        lower, upper = under.ends(keep)
         ends, standing = (lower.low, upper.high), Standing.ESTIMATED
     else:
-        reach = 1.0 + m.horizon * cap * (1.0 + 2e-6)
-        half = min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
-        below, above = (prompt_means(v, m.prompt) for v in terms.values(keep))
-        lower = betting(below, half, low=-reach, high=reach, side="lower")
-        upper = betting(above, half, low=-reach, high=reach, side="upper")
+        reach = 1.0 + summary.horizon * cap * (1.0 + 2e-6)
+        below, above = (prompt_means(v, summary.prompt) for v in under.values(keep))
+        lower = betting(below, _half(confidence), low=-reach, high=reach, side="lower")
+        upper = betting(above, _half(confidence), low=-reach, high=reach, side="upper")
         ends, standing = (spread * lower.low, spread * upper.high), Standing.ASSUMED
         lower, upper = (replace(i, value=spread * i.value) for i in (lower, upper))
-    method = f"M R log P - (1-M) R and its mirror; {lower.method}"
-    value = (lower.value + upper.value) / 2.0
-    return Interval(value, max(ends[0], -spread), min(ends[1], spread), confidence, standing, method)
+    value, of = (lower.value + upper.value) / 2.0, "M R log P - (1-M) R and its mirror"
+    low, high = max(ends[0], -spread), min(ends[1], spread)
+    return Interval(value, low, high, confidence, standing, lower.method, of)
 
 
-def through_surrogate(gain: Interval, best: Bound, worst: Bound, confidence: float) -> Interval:
-    """L' - B*, with L' at its lower limit and B* at the upper limits of what it uses."""
-    low = gain.low - worst.value
-    method = f"L' - {best.name}; the ends of several intervals, not joint"
-    standing = max(gain.standing, best.standing)
-    return Interval(gain.value - best.value, low, math.inf, confidence, standing, method)
+def through_surrogate(gain: Interval, bound: Bound, upper: Bound, confidence: float) -> Interval:
+    """Subtract a bound from L'.
 
-
-def claim(gain: Interval | None, published: Bound | None) -> Claim | None:
-    """The paper's statement, from the surrogate and the published B*."""
-    if gain is None or published is None:
-        return None
-    return Claim(gain.value, published.value, published.name, published.optimistic)
+    ``upper`` is the same rule at the upper limits of what it uses, which goes with the lower limit of L'.
+    """
+    standings = (gain.standing, *upper.rests_on.values())
+    method = "the ends of several intervals, not joint"
+    of = f"L' - {upper.name} ({in_words(standings)})"
+    return Interval(gain.value - bound.value, gain.low - upper.value, math.inf, confidence, max(standings), method, of)
 
 
 def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
-    """How many prompts, if all were like these, would push the lower limit above 0; None if no number would.
+    """Return how many prompts, if all were like these, would push the lower limit above 0; None if no number would.
 
     At m = 0 the wealth of k copies of the sample is mean_f exp(k sum_i log(1 + f Z_i)).
     """
@@ -246,19 +395,3 @@ def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
         middle = (few + many) / 2.0
         few, many = (few, middle) if enough(middle) else (middle, many)
     return math.ceil(many * gains.size)
-
-
-def excess(log_product: FloatArray) -> FloatArray:
-    """P - 1, which may overflow to inf."""
-    with np.errstate(over="ignore"):
-        return np.asarray(np.expm1(log_product))
-
-
-def _scaled(interval: Interval, spread: float, how: str) -> Interval:
-    return replace(
-        interval,
-        value=spread * interval.value,
-        low=spread * interval.low,
-        high=math.inf,
-        method=f"{how}; {interval.method}",
-    )

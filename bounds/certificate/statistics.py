@@ -1,19 +1,24 @@
-"""One look at the tokens of a log: what a certificate needs of them, by response, by position and in all.
+"""What is computed of the tokens of a log, once: sums by response and by position, signs of trouble, a row of numbers.
 
-Two ways give the same numbers: NumPy, in some sixty passes, and a kernel compiled by numba (extra ``fast``), in seven.
+Two ways give the same sums: NumPy, in some sixty passes, and a kernel compiled by numba, in seven.
+:data:`COLUMNS` says what becomes of them: a new number of each response is one entry there.
 """
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
-from bounds.divergence.rows import k3
+from bounds.divergence.rows import k2, k3
+from bounds.logs.traces import TraceSet
+from bounds.masks.statistics import Tokens, pooled
 
 #: Compiling takes two seconds: not worth it for a log with fewer tokens.
 WORTH_COMPILING = 2**20
@@ -21,43 +26,37 @@ WORTH_COMPILING = 2**20
 SHIFT_GAP = 0.01
 #: Another token's value agrees if it is off by no more than this share of |d|; or is the same.
 SHIFT_NEAR, SHIFT_SAME = 0.2, 1e-3
-#: No sampled token has a log-prob below this.
-IMPOSSIBLE_SAMPLE = -40.0
 #: A log-prob of exactly 0 is ordinary where the other policy is above this.
 TRUE_ZERO = -1e-3
 #: Log-probs above this are positive.
 POSITIVE = 1e-6
 
 _PIECE = 2**15
+_MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
+_DRAWN_ONCE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
+_SUMMED = ("log_ratio_sum", "k3_sum", "surrogate_sum", "shortfall_sum")
 #: Of each response, with d = log theta - log roll and rho = exp(d): sums of d, k3, rho - 1 and (1 - rho)^+; ends of d.
-ERRORS = np.dtype([(name, np.float64) for name in ("d", "k3", "gain", "deficit", "lowest", "highest")])
+SUMS = np.dtype([(name, np.float64) for name in (*_SUMMED, "least", "largest")])
 #: Of each response: how many tokens at its end are equal; how many tell a shift, how many of these agree with theta
 #: being one token early, or late, and how many are then the same.
 SIGNS = np.dtype(
     [(n, np.int64) for n in ("tail", "telling", "near_earlier", "same_earlier", "near_later", "same_later")]
 )
-_SUMS = ("gap", "after_earlier", "after_later", "x", "d", "xx", "dd", "xd")
-_COUNTS = (
-    "unequal",
-    "rollout_numbers",
-    "train_numbers",
-    "rollout_zeros",
-    "train_zeros",
-    "unlikely",
-    "positive",
-)
+_ADDED = ("gap", "after_earlier", "after_later", "x", "d", "xx", "dd", "xd")
+_COUNTED = ("unequal", "rollout_numbers", "train_numbers", "rollout_zeros", "train_zeros", "positive")
 #: Of all tokens: sums of the |d| that tell a shift, and of what is left of them if there is one; sums over d and
 #: x = log roll; counts of what is odd, and of what is no 0.
-TOTALS = np.dtype([(n, np.float64) for n in _SUMS] + [(n, np.int64) for n in _COUNTS])
+TOTALS = np.dtype([(n, np.float64) for n in _ADDED] + [(n, np.int64) for n in _COUNTED])
 
 
-class Errors(NamedTuple):
-    """By response :data:`ERRORS` [N]; weighed sums over responses at each position of k3 and (1 - rho)^+ [longest]."""
+class Sums(NamedTuple):
+    """By response :data:`SUMS` [N]; weighed sums over responses at each position of k3 and (1 - rho)^+ [longest]."""
 
     responses: npt.NDArray[Any]
     k3: FloatArray
-    deficit: FloatArray
+    shortfall: FloatArray
 
 
 class Signs(NamedTuple):
@@ -67,8 +66,212 @@ class Signs(NamedTuple):
     totals: npt.NDArray[Any]
 
 
-def errors(roll: FloatArray, theta: FloatArray, starts: IntArray, weights: FloatArray, *, compiled: bool) -> Errors:
-    """Sums of how far the policies are apart.
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A part of a log, with what was computed of its tokens for every column and every check.
+
+    Attributes
+    ----------
+    traces : TraceSet
+        The responses, one at least.
+    sums, signs : structured arrays [N]
+        :data:`SUMS` and :data:`SIGNS` of each response.
+    positions : mapping of name to array [longest]
+        Sums over responses at each position; see :func:`position_sums`.
+    totals : mapping of name to number
+        :data:`TOTALS`.
+    suprema : bool
+        Whether to look for the least divergences that single tokens imply (it costs as much as all the rest).
+    """
+
+    traces: TraceSet
+    sums: npt.NDArray[Any]
+    signs: npt.NDArray[Any]
+    positions: Mapping[str, FloatArray]
+    totals: Mapping[str, float]
+    suprema: bool
+
+    @classmethod
+    def of(cls, traces: TraceSet, *, suprema: bool = False, compiled: bool = False) -> Self:
+        """Compute everything; parameters as of the class and of :func:`token_sums`."""
+        alike = np.ones(len(traces))
+        sums = token_sums(traces.rollout, traces.train, traces.starts, alike, compiled=compiled)
+        signs = token_signs(traces.rollout, traces.train, traces.starts, compiled=compiled)
+        totals = {name: signs.totals[name][0].item() for name in TOTALS.names or ()}
+        return cls(traces, sums.responses, signs.responses, position_sums(traces, sums, alike), totals, suprema)
+
+    def total(self, values: FloatArray | None) -> FloatArray | None:
+        """Return the sums [N] of values [tokens] over each response."""
+        return None if values is None else np.asarray(np.add.reduceat(values, self.traces.starts[:-1]))
+
+
+# --- a row for each response ---------------------------------------------------------------------------------------
+
+_Column = Callable[[Part], npt.NDArray[Any] | None]
+
+
+def _sum(name: str) -> _Column:
+    return lambda part: np.ascontiguousarray(part.sums[name])
+
+
+def _exact(name: str) -> _Column:
+    return lambda part: part.total(part.traces.exact.get(name))
+
+
+def _engine(part: Part) -> FloatArray | None:
+    old = part.traces.old
+    return None if old is None else part.total(part.traces.rollout - old)
+
+
+def _capped_mass(part: Part) -> FloatArray:
+    with np.errstate(over="ignore"):
+        product = np.exp(part.sums["log_ratio_sum"])
+    return np.asarray(np.minimum(np.minimum(product, 1.0 + part.sums["surrogate_sum"]), _MOST_MASS))
+
+
+def _worst_case_error(part: Part) -> FloatArray:
+    """Return W^- = (Phi - k3(P))^+: so it does not cancel, and is 0 for one token.
+
+    Where both have overflowed, log(1 + S) <= log P decides, else it is inf, which is never below the truth.
+    """
+    phi, log_product, traces = part.sums["k3_sum"], part.sums["log_ratio_sum"], part.traces
+    whole = k3(log_product)
+    both = np.isinf(phi) & np.isinf(whole)
+    gap = np.maximum(np.where(both, 0.0, phi) - np.where(both, 0.0, whole), 0.0)
+    for i in np.flatnonzero(both):
+        d = traces.log_ratio[traces.starts[i] : traces.starts[i + 1]]
+        log_sum = float(np.logaddexp.reduce(d))  # of sum rho >= 1 + S
+        single = np.count_nonzero(d) == 1  # then 1 + S = P
+        gap[i] = 0.0 if single or log_sum <= log_product[i] else np.inf
+    return np.asarray(gap)
+
+
+def fingerprint(traces: TraceSet) -> npt.NDArray[np.uint64]:
+    """Return a number [N] for the rollout log-probs of each response; 0 where it is likely enough to be drawn again.
+
+    Sum, ends and length stand for all of them: other responses do not agree in these to the last bit.
+    """
+    first, roll = traces.starts[:-1], traces.rollout
+    total, number = np.add.reduceat(roll, first), np.zeros(len(traces), dtype=np.uint64)
+    for values in (total, roll[first], roll[traces.starts[1:] - 1], traces.lengths.astype(np.float64)):
+        number = (number ^ values.view(np.uint64)) * _ODD
+        number ^= number >> np.uint64(32)
+    return np.where(total < _DRAWN_ONCE, np.maximum(number, np.uint64(1)), np.uint64(0))
+
+
+#: What is kept of each response: name -> array [N], or None where the log lacks what it needs. P is carried as log P;
+#: what overflows is inf, never clamped.
+COLUMNS: Mapping[str, _Column] = MappingProxyType(
+    {
+        "prompt": lambda part: prompt_keys(part.traces),
+        "length": lambda part: part.traces.lengths.astype(np.float64),  # policy tokens
+        "log_ratio_sum": _sum("log_ratio_sum"),  # log P = sum d
+        "k3_sum": _sum("k3_sum"),  # Phi
+        "surrogate_sum": _sum("surrogate_sum"),  # S = sum (rho - 1)
+        "shortfall_sum": _sum("shortfall_sum"),  # sum (1 - rho)^+; its mean is A under any supports
+        "max_k2": lambda part: np.maximum(k2(part.sums["least"]), k2(part.sums["largest"])),
+        "worst_case_error": _worst_case_error,  # W^- = (1 + S - P)^+
+        "capped_mass": _capped_mass,  # min(P, 1 + S, 1e6): 1 - its mean bounds the worst error under any supports
+        "kl_sum": _exact("kl"),
+        "tv_sum": _exact("tv"),
+        "chi2_sum": _exact("chi2"),
+        "engine_sum": _engine,  # sum (log roll - log old)
+        "reward": lambda part: part.traces.reward,
+        "fingerprint": lambda part: fingerprint(part.traces),
+    }
+)
+
+
+def _sum_of(values: Callable[[TraceSet], FloatArray]) -> Callable[[TraceSet], FloatArray]:
+    def total(traces: TraceSet) -> FloatArray:
+        with np.errstate(over="ignore"):
+            return np.asarray(np.add.reduceat(values(traces), traces.starts[:-1]))
+
+    return total
+
+
+#: Further numbers of each response, which are kept where a question asks for them.
+ASKED_FOR: Mapping[str, Callable[[TraceSet], FloatArray]] = MappingProxyType(
+    {
+        "k3_inverse_sum": _sum_of(lambda t: k3(-t.log_ratio)),
+        "chi2_token_sum": _sum_of(lambda t: np.expm1(2.0 * t.log_ratio)),
+        "probability_gap_sum": _sum_of(lambda t: np.abs(np.exp(t.train) - np.exp(t.rollout))),
+    }
+)
+
+
+def rows(part: Part, statistics: Iterable[str] = ()) -> dict[str, npt.NDArray[Any]]:
+    """Return :data:`COLUMNS` of each response, and what masks look at.
+
+    Parameters
+    ----------
+    part : Part
+        N responses.
+    statistics : names
+        Of :data:`ASKED_FOR`, or as :func:`bounds.masks.statistics.pooled` takes them.
+
+    Returns
+    -------
+    mapping of name to array [N]
+        What the log allows.
+    """
+    found = {name: values for name, column in COLUMNS.items() if (values := column(part)) is not None}
+    return found | statistics_of(part.traces, statistics)
+
+
+def statistics_of(traces: TraceSet, names: Iterable[str]) -> dict[str, FloatArray]:
+    """Return statistics of each response, arrays [N]; ``names`` as in :func:`rows`."""
+    tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
+    return {name: ASKED_FOR[name](traces) if name in ASKED_FOR else pooled(name, tokens) for name in names}
+
+
+def prompt_number(key: str) -> int:
+    """Return what stands for a prompt in every log: 64 bits of a hash of its name."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+
+
+def prompt_keys(traces: TraceSet) -> npt.NDArray[np.uint64]:
+    """Return the :func:`prompt_number` of each response [N]."""
+    numbers = [prompt_number(name) for name in traces.prompt_ids]
+    return np.array(numbers, dtype=np.uint64)[traces.prompt]
+
+
+def prompt_weights(prompt: IntArray) -> FloatArray:
+    """Return weights [N] that average within each prompt first, then over prompts; they sum to 1."""
+    size = np.bincount(prompt)
+    return np.asarray(1.0 / (size[prompt] * size.size))
+
+
+def times(weight: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the product; 0 where the weight is 0, even if the value has overflowed."""
+    return np.asarray(weight * np.where(weight == 0.0, 0.0, values))
+
+
+# --- sums by position ----------------------------------------------------------------------------------------------
+
+
+def position_sums(traces: TraceSet, sums: Sums, weights: FloatArray) -> dict[str, FloatArray]:
+    """Return weighed sums over responses at each position [longest]: k3, shortfall, and the exact columns."""
+    found = {"k3": sums.k3, "shortfall": sums.shortfall}
+    if traces.exact:
+        order, by_token = traces.order, np.repeat(weights, traces.lengths)
+        found |= {n: np.asarray(np.bincount(order, weights=by_token * v)) for n, v in traces.exact.items()}
+    return found
+
+
+def add_positions(total: dict[str, FloatArray], more: Mapping[str, FloatArray]) -> None:
+    """Add sums by position to others; the shorter array is 0 after its end."""
+    for name, values in more.items():
+        longer, shorter = sorted((total.get(name, np.zeros(0)), values), key=np.size, reverse=True)
+        total[name] = longer.copy()
+        total[name][: shorter.size] += shorter
+
+
+# --- sums and signs ------------------------------------------------------------------------------------------------
+
+
+def token_sums(roll: FloatArray, theta: FloatArray, starts: IntArray, weights: FloatArray, *, compiled: bool) -> Sums:
+    """Return sums of how far the policies are apart.
 
     Parameters
     ----------
@@ -77,21 +280,21 @@ def errors(roll: FloatArray, theta: FloatArray, starts: IntArray, weights: Float
     weights : array [N]
         Of the responses in the sums by position.
     compiled : bool
-        By the kernel, if numba is there.
+        By the kernel.
     """
     longest = int(np.diff(starts).max())
-    found = Errors(np.zeros(len(weights), ERRORS), np.zeros(longest), np.zeros(longest))
+    found = Sums(np.zeros(len(weights), SUMS), np.zeros(longest), np.zeros(longest))
     if (kernel := _kernel(compiled)) is not None:
-        kernel.fill_errors(roll, theta, starts, weights, *found)
+        kernel.fill_sums(roll, theta, starts, weights, *found)
         return found
     for some, tokens in _pieces(starts):
         cut = starts[some.start : some.stop + 1] - tokens.start
-        _fill_errors(theta[tokens] - roll[tokens], cut, weights[some], found._replace(responses=found.responses[some]))
+        _fill_sums(theta[tokens] - roll[tokens], cut, weights[some], found._replace(responses=found.responses[some]))
     return found
 
 
-def signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compiled: bool) -> Signs:
-    """Look for what is odd; parameters as of :func:`errors`."""
+def token_signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compiled: bool) -> Signs:
+    """Return what is odd; parameters as of :func:`token_sums`."""
     found = Signs(np.zeros(starts.size - 1, SIGNS), np.zeros(1, TOTALS))
     if (kernel := _kernel(compiled)) is not None:
         kernel.fill_signs(roll, theta, starts, *found)
@@ -105,16 +308,16 @@ def signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compiled: bo
 
 
 def _kernel(compiled: bool) -> Any:
-    """The compiled way, where it is wanted and there."""
-    if not compiled or importlib.util.find_spec("numba") is None:
+    """Return the compiled way, where it is wanted and there."""
+    if not compiled:
         return None
-    from bounds.certificate import _kernel as _token_kernel
+    from bounds.certificate import _kernel as compiled_kernel
 
-    return _token_kernel
+    return compiled_kernel
 
 
 def _pieces(starts: IntArray) -> Iterator[tuple[slice, slice]]:
-    """Some responses at a time, and their tokens: so few that NumPy's temporaries stay in the cache."""
+    """Yield some responses at a time, and their tokens: so few that NumPy's temporaries stay in the cache."""
     i = 0
     while i < starts.size - 1:
         j = max(i + 1, int(np.searchsorted(starts, starts[i] + _PIECE, side="right")) - 1)
@@ -122,18 +325,18 @@ def _pieces(starts: IntArray) -> Iterator[tuple[slice, slice]]:
         i = j
 
 
-def _fill_errors(d: FloatArray, starts: IntArray, weights: FloatArray, found: Errors) -> None:
+def _fill_sums(d: FloatArray, starts: IntArray, weights: FloatArray, found: Sums) -> None:
     first, lengths = starts[:-1], np.diff(starts)
     divergence = k3(d)
     with np.errstate(over="ignore"):
-        gain = np.expm1(d)
-        deficit = np.maximum(-gain, 0.0)
-        for name, values in (("d", d), ("k3", divergence), ("gain", gain), ("deficit", deficit)):
+        excess = np.expm1(d)
+        short = np.maximum(-excess, 0.0)
+        for name, values in zip(_SUMMED, (d, divergence, excess, short), strict=True):
             found.responses[name] = np.add.reduceat(values, first)
-    found.responses["lowest"], found.responses["highest"] = (f.reduceat(d, first) for f in (np.minimum, np.maximum))
+    found.responses["least"], found.responses["largest"] = (f.reduceat(d, first) for f in (np.minimum, np.maximum))
     order = np.arange(d.size) - np.repeat(first, lengths)
     weight = np.repeat(weights, lengths)
-    for at, values in ((found.k3, divergence), (found.deficit, deficit)):
+    for at, values in ((found.k3, divergence), (found.shortfall, short)):
         sums = np.bincount(order, weights=weight * values)
         at[: sums.size] += sums
 
@@ -175,12 +378,11 @@ def _fill_totals(roll: FloatArray, theta: FloatArray, total: Any) -> None:
         zero = np.flatnonzero(values == 0.0)
         total[f"{name}_numbers"] += values.size - zero.size
         total[f"{name}_zeros"] += np.count_nonzero(other[zero] < TRUE_ZERO)
-    total["unlikely"] += np.count_nonzero(roll < IMPOSSIBLE_SAMPLE)
     total["positive"] += np.count_nonzero(np.maximum(roll, theta) > POSITIVE)
 
 
 def _counts(tokens: IntArray, starts: IntArray) -> IntArray:
-    """How many of some tokens are in each response."""
+    """Return how many of some tokens are in each response."""
     return np.diff(np.searchsorted(tokens, starts))
 
 

@@ -1,79 +1,123 @@
-"""The command line: ``trm-bounds COMMAND``. Text on stdout, warnings on stderr; 0 done, 1 not so, 2 bad input."""
+"""The command line: ``trm-bounds COMMAND``. Text on stdout, errors on stderr; 0 done, 1 not so, 2 bad input."""
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import io
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+
+import click
+from click.shell_completion import shell_complete
 
 from bounds import __version__
 from bounds.cli import COMMANDS
-from bounds.cli.parser import Parser
+from bounds.cli.command import is_option
+
+#: What were options of ``certify``, and still may be written so.
+_ALIASES = {"--by-step": "steps", "--objectives": "objectives"}
+
+#: Where a shell says that it wants a word completed, or the script for that.
+_COMPLETE = "_TRM_BOUNDS_COMPLETE"
+
+
+class _Commands(click.Group):
+    """The commands, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order in which they are shown."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Load a command."""
+        if name in COMMANDS:
+            command: click.Command = getattr(importlib.import_module(f"bounds.cli.{COMMANDS[name][0]}"), name)
+            return command
+        if not ctx.resilient_parsing:
+            from bounds._checks import unknown
+
+            ctx.fail(unknown("command", name, COMMANDS, listed=False))
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each command answers, without loading it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, answers) for name, (_, answers) in COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    help="How wrong can the surrogate objective of an LLM-RL step be?",
+    no_args_is_help=False,
+    epilog="\b\nExample: trm-bounds certify 'run/*.jsonl' --horizon 4096\n"
+    f'Completion (bash): eval "$({_COMPLETE}=bash_source trm-bounds)"',
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "terminal_width": 80,
+        "token_normalize_func": lambda name: name.replace("_", "-"),  # messages name fields, people type what they read
+    },
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def trm_bounds() -> None:
+    """Hold the commands."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command, and return its exit code."""
     typed = sys.argv[1:] if argv is None else list(argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode still gets its table
+    _prepare_streams()
     try:
-        arguments = _parser().parse_args([_hyphens(a) for a in typed])
-        arguments.command = shlex.join(["trm-bounds", *typed])  # as it was typed, for what says how it was made
-        code = int(arguments.run(arguments))
+        if _COMPLETE in os.environ:
+            return shell_complete(trm_bounds, {}, "trm-bounds", _COMPLETE, os.environ[_COMPLETE])
+        with trm_bounds.make_context("trm-bounds", _renamed(typed), obj=shlex.join(["trm-bounds", *typed])) as ctx:
+            code = int(trm_bounds.invoke(ctx) or 0)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # who reads has enough; what is left in the buffer goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except click.exceptions.Exit as done:  # help is printed
+        code = done.exit_code
+    except BrokenPipeError:  # who reads has enough
+        code = 0
     except KeyboardInterrupt:
-        return 130
-    except (ValueError, TypeError, KeyError, OSError, ImportError) as error:
-        text = error.args[0] if isinstance(error, KeyError) else error
-        print(f"trm-bounds: error: {text}", file=sys.stderr)
-        return 2
+        code = 130
+    except (click.ClickException, ValueError, TypeError, KeyError, OSError, ImportError) as error:
+        print(f"trm-bounds: error: {_one_line(error)}", file=sys.stderr)
+        code = 2
+    try:
+        sys.stdout.flush()
+    except OSError:  # what is left in the buffer goes nowhere, lest Python complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
-def _hyphens(argument: str) -> str:
-    """--kl_seq is --kl-seq: messages name fields, people type what they read."""
-    name, mark, value = argument.partition("=")
-    return (name.replace("_", "-") if name.startswith("--") else name) + mark + value
+def _prepare_streams() -> None:
+    """Write into nothing where a stream is closed, and without an error where a terminal has no Unicode."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        prog="trm-bounds",
-        everything=False,
-        usage="trm-bounds COMMAND [options]",
-        description="How wrong can the surrogate objective of an LLM-RL step be?",
-        epilog="example:\n  trm-bounds certify 'run/*.jsonl' --horizon 4096",
-    )
-    parser.add_argument("--version", action="version", version=f"trm-bounds {__version__}", help="the version")
-    parser.add_argument("--print-completion", action=_PrintCompletion, metavar="SHELL", help="for bash, zsh, fish, ...")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", prog="trm-bounds")
-    for module in COMMANDS:
-        module.add(commands)
-    return parser
+def _renamed(typed: list[str]) -> list[str]:
+    """Read ``certify --by-step`` as ``steps``."""
+    for flag, name in _ALIASES.items():
+        words = [word for word in typed if word.replace("_", "-") != flag]
+        if typed[:1] == ["certify"] and words != typed:
+            return [name, *words[1:]]
+    return typed
 
 
-class _PrintCompletion(argparse.Action):
-    """A script that a shell runs to complete commands, options, their values and file names."""
+def _one_line(error: Exception) -> str:
+    """Say what was wrong and, where that is the command line, what was likely meant and where to read more."""
+    from bounds._checks import unknown
 
-    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, __: object = None) -> NoReturn:
-        import shtab
-
-        if shell not in shtab.SUPPORTED_SHELLS:
-            parser.error(f"--print-completion must be one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
-        kinds = {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY}
-        commands = next(a.choices for a in parser._actions if isinstance(a.choices, dict))
-        for action in (a for command in commands.values() for a in command._actions):
-            if action.metavar in kinds:
-                action.complete = kinds[action.metavar]
-            if action.suggest is not None:
-                action.choices = tuple(action.suggest())
-        print(shtab.complete(parser, shell=shell), flush=True)
-        parser.exit()
+    if isinstance(error, click.UsageError):
+        text = error.format_message().rstrip(".")
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+            options = [name for option in error.ctx.command.get_params(error.ctx) for name in option.opts]
+            text = unknown("option", error.option_name, filter(is_option, options), listed=False)
+        return f"{text[:1].lower()}{text[1:]} ({error.ctx.command_path if error.ctx else 'trm-bounds'} --help)"
+    return str(error.args[0] if isinstance(error, KeyError) else error)

@@ -1,70 +1,74 @@
-"""What commands share: how they are declared, how numbers are read, how results are shown."""
+"""Options that commands share, declared once."""
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import TYPE_CHECKING
 
-from bounds._checks import parse_number
-from bounds._terminal import plain
-from bounds.cli.parser import Parser
+import click
+
+from bounds.cli.command import FILE, Decorator, group, number, option, suggest, whole
+from bounds.cli.reading import READABLE
+
+if TYPE_CHECKING:
+    from bounds.masks.mask import Mask
+
+_FORMATS = ("auto", *READABLE)
+_DTYPES = ("float32", "float16", "bfloat16")  # how positive a log-prob may be
+#: What help says about PATH.
+PATHS = "Each PATH is a file (.gz, .zst), a folder or a glob of one run; without PATH: the embedded example."
 
 
-def command(
-    commands: Any, name: str, run: Any, help: str, example: str, *, operands: str = "", more: str = ""
-) -> Parser:
-    """Declare a command: ``run(arguments)`` returns the exit code; ``operands`` is what the usage line starts with."""
-    usage = " ".join(filter(None, ("trm-bounds", name, operands, "[options]")))
-    description = f"{help[0].upper()}{help[1:]}.\n{more}".strip()
-    parser: Parser = commands.add_parser(
-        name, help=help, description=description, usage=usage, epilog=f"example:\n  {example}"
+def _confidence(ctx: click.Context, _: click.Parameter, value: float) -> float:
+    from bounds._checks import confidence_level
+
+    return confidence_level(value)
+
+
+def _mask(ctx: click.Context, _: click.Parameter, text: str | None) -> Mask | None:
+    from bounds.masks.mask import Mask
+
+    return None if text is None else Mask.parse(text)
+
+
+def reward_range(default: tuple[str, str] | None) -> Decorator:
+    """Declare the lowest and the highest reward."""
+    return option(
+        "--reward-range", nargs=2, type=number, default=default, metavar="LOW HIGH", help="of a reward; default: 0 1"
     )
-    parser.set_defaults(run=run)
-    return parser
 
 
-def add_confidence(parser: Parser) -> None:
-    """The level of intervals."""
-    parser.add_argument("--confidence", type=number, default=0.95, metavar="C", help="of intervals; default: 0.95")
+def mask(help: str = "what a mask keeps; see trm-bounds masks --help") -> Decorator:
+    """Declare a mask."""
+    return option("--mask", callback=_mask, metavar="M", help=help)
 
 
-def add_json(parser: Parser) -> None:
-    """Text for people, or one JSON object."""
-    parser.add_argument("--json", action="store_true", help="one JSON object, full precision")
+as_json = option("--json", "as_json", is_flag=True, help="one JSON object, full precision")
+force = option("--force", is_flag=True, help="overwrite FILE")
 
+#: What every command on a log has: PATH, what :func:`bounds.read_traces` can be told about it (by its names), and how
+#: the answer is given.
+log = group(
+    click.argument("paths", nargs=-1, type=FILE, metavar="[PATH ...]"),
+    option("--horizon", type=whole, metavar="T", help="the generation cap, in policy tokens"),
+    reward_range(("0", "1")),
+    option("--train", several=True, type=FILE, metavar="PATH ...", help="the half that the trained weights scored"),
+    option("--format", default="auto", metavar="F", shell_complete=suggest(lambda: _FORMATS), rare=True,
+           help=f"one of {', '.join(_FORMATS)}"),
+    option("--group-size", type=whole, metavar="N", rare=True, help="every N rows of a file answer one prompt"),
+    option("--logprob-dtype", default="float32", metavar="D", shell_complete=suggest(lambda: _DTYPES), rare=True,
+           help=", ".join(_DTYPES)),
+    option("--drop-missing", "on_missing", flag_value="drop", default="error", rare=True,
+           help="leave responses with missing values out, and say so"),
+    option("--confidence", type=number, default="0.95", callback=_confidence, metavar="C",
+           help="of intervals; default: 0.95"),
+    as_json,
+)  # fmt: skip
 
-def flag(name: str) -> str:
-    """The option of a field."""
-    return "--" + name.replace("_", "-")
-
-
-def number(text: str) -> float:
-    """A number, as an argument."""
-    try:
-        return parse_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def whole(text: str) -> float:
-    """A whole number, as an argument; beyond 2^53 it must not be rounded before it is checked."""
-    return int(text) if text.isascii() and text.isdigit() else number(text)
-
-
-def emit(result: Any, as_json: bool) -> None:
-    """A result on stdout: for people, or as one JSON object."""
-    if as_json:
-        print(result.to_json())
-    else:
-        show(result)
-
-
-def show(renderable: object) -> None:
-    """In colour on a terminal (rich honours NO_COLOR and FORCE_COLOR), plain when piped."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if console.is_terminal:
-        console.print(renderable)
-    else:
-        print(plain(renderable))
+#: Which part of a log is looked at, and how it is gone through.
+looking = group(
+    option("--without-staleness", is_flag=True, rare=True, help="old_logprobs as theta: the engine's part alone"),
+    option("--split", is_flag=True, rare=True, help="only the prompts on which masks judges its choice"),
+    option("--engine", type=click.Choice(["local", "ray"]), default="local", rare=True,
+           help="ray: files are read by a cluster"),
+    option("--resume", type=FILE, metavar="FILE", rare=True, help="keep what was read there, and go on from it"),
+)  # fmt: skip

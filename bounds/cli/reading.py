@@ -1,94 +1,96 @@
-"""Options of every command that reads a log, declared once."""
+"""How commands read logs: the one file here that knows what logs and summaries are made of."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bounds._checks import confidence_level
-from bounds.cli.options import emit, number, whole
-from bounds.cli.parser import Parser
-from bounds.cli.progress import reading_progress
+from bounds.cli.output import emit, progress
 
 if TYPE_CHECKING:
-    from bounds.certificate.moments import Moments
-    from bounds.logs.traces import TraceSet
+    from bounds.certificate.summary import Summary
+    from bounds.logs.log import Log
+    from bounds.masks.mask import Mask
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
-_DTYPES = ("float32", "float16", "bfloat16")  # how positive a log-prob may be
 
 
-def add_reading_options(parser: Parser) -> None:
-    """PATH and what :func:`bounds.read_traces` can be told about it."""
-    add = parser.add_argument
-    add("paths", nargs="*", metavar="PATH", help="files (.gz, .zst), folders, globs of one run")
-    add("--horizon", type=whole, metavar="T", help="the generation cap, in policy tokens")
-    add(
-        "--reward-range",
-        nargs=2,
-        type=number,
-        default=(0.0, 1.0),
-        metavar=("LOW", "HIGH"),
-        help="of a reward; default: 0 1",
-    )
-    add("--train", nargs="+", metavar="PATH", help="the half that the trained weights scored")
-    formats = ("auto", *READABLE)
-    add(
-        "--format", default="auto", metavar="F", suggest=lambda: formats, rare=True, help=f"one of {', '.join(formats)}"
-    )
-    add("--group-size", type=whole, metavar="N", rare=True, help="every N rows of a file answer one prompt")
-    add("--logprob-dtype", default="float32", metavar="D", suggest=lambda: _DTYPES, rare=True, help=", ".join(_DTYPES))
-    add("--drop-missing", action="store_true", rare=True, help="leave responses with missing values out, and say so")
+@dataclass(frozen=True)
+class Source:
+    """A log, and how it is gone through."""
+
+    log: Log
+    split: bool
+    engine: str
+    resume: str | None
+
+    def summary(self, *, mask: Mask | None = None, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
+        """Read the log once, with progress, and return what was kept of it."""
+        from bounds.certificate.summary import Summary
+
+        statistics = (*statistics, *(() if mask is None else mask.statistics))
+        if self.engine == "ray":
+            from bounds.certificate.distributed import summary
+
+            if self.resume is not None:
+                raise ValueError("--resume goes with --engine local")
+            return summary(self.log, statistics=statistics, suprema=suprema)
+        with _reading_progress() as show:
+            m = Summary.of(self.log, statistics=statistics, suprema=suprema, progress=show, resume=self.resume)
+        if self.split:
+            m.note("--split: only the half of the prompts on which masks judges what it chose")
+        return m
 
 
-def reading_from(arguments: argparse.Namespace, example: str = "responses") -> dict[str, Any]:
-    """Keyword arguments of :func:`bounds.read_traces`; without PATH, those of an example inside the package."""
-    from bounds.logs import example_path
+def open_log(
+    *,
+    paths: tuple[str, ...],
+    train: tuple[str, ...],
+    example: str = "responses",
+    without_staleness: bool = False,
+    split: bool = False,
+    engine: str = "local",
+    resume: str | None = None,
+    **reading: Any,
+) -> Source:
+    """Open the log that options name; without a path, an example inside the package."""
+    from bounds import logs
+    from bounds.logs.traces import TraceSet
+    from bounds.questions.mask_study import judging
 
-    if arguments.train is not None and not arguments.paths:
+    if train and not paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
-    return {
-        "paths": arguments.paths or example_path(example),
-        "format": arguments.format,
-        "horizon": arguments.horizon,
-        "train": arguments.train,
-        "group_size": arguments.group_size,
-        "reward_range": tuple(arguments.reward_range),
-        "logprob_dtype": arguments.logprob_dtype,
-        "on_missing": "drop" if arguments.drop_missing else "error",
-    }
+    log = logs.open_log(paths or logs.example_path(example), train=train or None, **reading)
+    if without_staleness:
+        log = log.filter(TraceSet.engine)
+    if split:
+        log = log.filter(judging)
+    return Source(log, split, engine, resume)
 
 
-def warn(m: Moments) -> None:
-    """What is remarkable about a log, on stderr."""
-    from bounds.certificate.doubts import doubts
-    from bounds.certificate.estimates import gap_remark
-    from bounds.certificate.findings import findings
+def answer(
+    question: Callable[..., Any],
+    *,
+    as_json: bool,
+    confidence: float,
+    mask: Mask | None = None,
+    statistics: Iterable[str] = (),
+    **log: Any,
+) -> None:
+    """Ask ``question(summary, confidence=...)`` of a log, and print its answer."""
+    summary = open_log(**log).summary(mask=mask, statistics=statistics)
+    emit(question(summary, confidence=confidence, **({} if mask is None else {"mask": mask})), as_json)
 
-    for found in [*findings(m), *doubts(m), *gap_remark(m)]:
-        print(f"warning: {found}", file=sys.stderr)
 
-
-def answer(arguments: argparse.Namespace, question: Callable[..., Any]) -> int:
-    """Ask ``question(log, confidence=...)`` of a log, with progress, and show its result and what is remarkable."""
-    from bounds.certificate.moments import Moments
-    from bounds.logs import open_log
-
-    confidence = confidence_level(arguments.confidence)
-    log = open_log(**reading_from(arguments))
-    seen = Moments(horizon=log.horizon)
-    with reading_progress() as progress:
-
-        def watch(part: TraceSet) -> TraceSet:
-            seen.update(part)
-            if progress is not None:
-                progress(seen)
-            return part
-
-        result = question(log.filter(watch), confidence=confidence)
-    warn(seen)
-    emit(result, arguments.json)
-    return 0
+@contextlib.contextmanager
+def _reading_progress() -> Iterator[Callable[[Summary], None]]:
+    """Give what to call after each part of a log: it shows tokens and their rate."""
+    start = time.monotonic()
+    with progress("reading") as say:
+        yield lambda m: say(
+            f"{len(m):,} responses, {m.tokens:,} tokens, {m.tokens / max(time.monotonic() - start, 1e-9):,.0f} a second"
+        )

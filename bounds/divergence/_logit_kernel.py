@@ -1,14 +1,26 @@
-"""The fast sweep over two rows of logits, compiled by numba.
+"""The sums over two rows of logits from which all divergences follow, compiled by numba.
 
-Two reads of a pair of rows that stay in the cache. The first, in float32, only guesses c, the difference of the two
-log-normalisers. The second, in float64, takes every sum with that c and so learns by how much it was wrong
-(:mod:`bounds.divergence._logit_sums` has the algebra). Where that correction does not settle every digit, it is made
-and the second read repeated; where that does not do either, the row is left to the precise sums.
+Let d = log theta - log roll = (b - a) - C, where C is the difference of the two log-normalisers. Every digit of C
+counts: rows a relative 1e-5 apart have |d| of 1e-5. So sums are taken with some c near C, with theta' = roll exp(d')
+in theta's place. They reveal the mistake themselves: shift = sum(theta' - roll) = exp(C - c) - 1, in full
+relative precision, because every summand is computed as roll expm1(d'), without cancellation. Then, exactly,
+
+* KL(roll||theta) = sum roll k3(d') - (shift - log1p(shift)),
+* KL(theta||roll) = sum theta' k3(-d') / (1+shift) + shift / (1+shift) - log1p(shift),
+* chi2 = (sum roll expm1(d')^2 - shift^2) / (1+shift)^2,
+
+and TV, where no d' changes its sign with the mistake, is a mean of sum (theta'-roll)^+ and sum (roll-theta')^+ whose
+weights are theta's masses on the other side. No sum has terms of both signs but shift.
+
+A pair of rows stays in the cache while it is read twice or more. The first read, in float32, only guesses the
+difference of the two log-normalisers. Each further one, in float64, takes every sum with that guess, and so learns by
+how much it was wrong; one is enough unless that mistake shows in a result.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,13 +30,17 @@ _LOG2E = 1.0 / math.log(2.0)
 _LN2_HIGH = 0.693147180369123816490  # 32 bits, so that a product with a small whole number is exact
 _LN2_LOW = math.log(2.0) - _LN2_HIGH + 2.3190468138462996e-17  # log 2 is a little more than its float64
 _ROUND = 1.5 * 2.0**52  # added and taken away again, it leaves the nearest whole number, also in the lowest bits
-_ROUND_32 = np.float32(1.5 * 2.0**23)
+_ROUND_32, _ONE_32 = np.float32(1.5 * 2.0**23), np.float32(1.0)
 _LOG2E_32, _LN2_HIGH_32, _LN2_LOW_32 = np.float32(_LOG2E), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _LOWEST, _LOWEST_32 = -708.0, np.float32(-87.0)  # below, exp leaves the normal numbers
-_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(8))
-_TAYLOR_32 = tuple(np.float32(x) for x in _TAYLOR[:7])
+#: Taylor's series of exp(r) - 1 - r, highest power first: to 1e-13 relative for the r that are left, and to 1e-7.
+PRECISE = tuple(1.0 / math.factorial(k) for k in range(12, 1, -1))
+FAST = PRECISE[-6:]
+_FAST_32 = tuple(np.float32(x) for x in FAST[1:])
 _BLOCK = 1024
-_FAR = 600.0  # a |d| that exp cannot take; also where only one of the two has no mass
+_FAR = 20.0  # a |d| from which a token is summed by itself: with less, one below e^-708 adds less than e^-668
+_ROUNDS = 4
+_NEAR = 1e-6
 
 # Sums may be reordered (that is what makes them vectors), but nothing may be assumed away about inf and NaN; the
 # helpers, whose additions round on purpose, may only fuse.
@@ -32,25 +48,39 @@ _fused = njit(fastmath={"contract"})
 _sums = njit(fastmath={"contract", "reassoc", "nsz"})
 
 
+def _kept(function: Callable[..., None]) -> Any:
+    """Compile a function that frees the GIL, for good where some folder can keep it: beside this file, or the user's.
+
+    What is kept is taken for current as long as this file is unchanged: all that it calls has to stand here.
+    """
+    try:
+        return njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no such folder
+        return njit(nogil=True)(function)
+
+
+@_fused
+def _series(r: Any, coefficients: Any) -> Any:
+    z = coefficients[0]
+    for coefficient in coefficients[1:]:
+        z = z * r + coefficient
+    return z
+
+
 @_fused
 def _exp_32(x: Any) -> Any:
-    """The exp of a float32 <= 0, to 3e-7."""
+    """Compute the exp of a float32 <= 0, to 3e-7."""
     x = x if x > _LOWEST_32 else _LOWEST_32
     t = x * _LOG2E_32 + _ROUND_32
     k = t - _ROUND_32
     r = (x - k * _LN2_HIGH_32) - k * _LN2_LOW_32
-    z = _TAYLOR_32[6]
-    z = z * r + _TAYLOR_32[5]
-    z = z * r + _TAYLOR_32[4]
-    z = z * r + _TAYLOR_32[3]
-    z = z * r + _TAYLOR_32[2]
-    z = (z * r + _TAYLOR_32[1]) * r + _TAYLOR_32[0]
-    return z * np.int32((np.float32(t).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
+    power = np.int32((np.float32(t).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return power * ((_series(r, _FAST_32) * r + _ONE_32) * r + _ONE_32)
 
 
 @_fused
 def _split(x: Any) -> Any:
-    """2^k and r with exp(x) = 2^k exp(r), |r| <= log(2) / 2, for |x| <= 708."""
+    """Return 2^k and r with exp(x) = 2^k exp(r), |r| <= log(2) / 2, for |x| <= 708."""
     t = x * _LOG2E + _ROUND
     k = t - _ROUND
     power = np.int64((np.float64(t).view(np.int64) + 1023) << 52).view(np.float64)
@@ -58,28 +88,32 @@ def _split(x: Any) -> Any:
 
 
 @_fused
-def _exp(x: Any) -> Any:
-    """The exp of -708 <= x <= 0, to 2e-7."""
+def _exp(x: Any, taylor: Any) -> Any:
     power, r = _split(x)
-    z = _TAYLOR[6]
-    z = z * r + _TAYLOR[5]
-    z = z * r + _TAYLOR[4]
-    z = z * r + _TAYLOR[3]
-    z = z * r + _TAYLOR[2]
-    return power * ((z * r + _TAYLOR[1]) * r + _TAYLOR[0])
+    return power * ((_series(r, taylor) * r + 1.0) * r + 1.0)
 
 
 @_fused
-def _k3(d: Any) -> Any:
-    """exp(d) - 1 - d, to 1e-7 relative, also where it cancels: at k = 0 only r^2 times a series is left."""
+def _k3(d: Any, taylor: Any) -> Any:
+    """exp(d) - 1 - d, also where it cancels: at k = 0 only the series is left."""
     power, r = _split(d)
-    z = _TAYLOR[7]
-    z = z * r + _TAYLOR[6]
-    z = z * r + _TAYLOR[5]
-    z = z * r + _TAYLOR[4]
-    z = z * r + _TAYLOR[3]
-    z = z * r + _TAYLOR[2]
-    return power * (r * r * z) + ((power * r - d) + (power - 1.0))
+    return power * (r * r * _series(r, taylor)) + ((power * r - d) + (power - 1.0))
+
+
+@_fused
+def _two_sum(x: Any, y: Any) -> Any:
+    """The float x + y and what was lost in rounding it (Knuth); the latter is NaN for infinities."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
+@_fused
+def _log_ratio(a: Any, b: Any, gap: float, low: float) -> Any:
+    """The float nearest to b - a - (gap + low), however much of it cancels; then roughly, also for infinities."""
+    difference, lost = _two_sum(np.float64(b), -np.float64(a))
+    rough = difference - gap
+    return rough + (lost - low), rough
 
 
 @_sums
@@ -92,18 +126,30 @@ def _normalisers(a: Any, b: Any, top_a: Any, top_b: Any) -> Any:
     return za, zb
 
 
+@njit
+def _guess(a: Any, b: Any, top_a: Any, top_b: Any) -> Any:
+    """The difference of the log-normalisers, to 1e-6."""
+    za = zb = 0.0
+    for j in range(0, a.size, _BLOCK):
+        part = _normalisers(a[j : j + _BLOCK], b[j : j + _BLOCK], top_a, top_b)
+        za, zb = za + part[0], zb + part[1]
+    return math.log(zb / za)
+
+
 @_sums
-def _block_sums(a: Any, b: Any, top_a: float, top_b: float, c: float, near: float) -> Any:
-    total = rest = minus_log = kl = shift = distance = chi2 = jeffreys = above = close = far = 0.0
+def _near(a: Any, b: Any, top_a: float, gap: float, low: float, taylor: Any) -> Any:
+    """The sums but the missing mass, the mass of what is _NEAR, and how many tokens are left out as _FAR."""
+    total = rest = minus_log = kl = shift = distance = chi2 = jeffreys = below = near = far = 0.0
     for i in range(a.size):
         x: Any = np.float64(a[i]) - top_a
-        d: Any = ((np.float64(b[i]) - top_b) - x) - c
-        size = abs(d)
+        d: Any
+        d, rough = _log_ratio(a[i], b[i], gap, low)
+        size = abs(rough)
         far += 1.0 if size > _FAR else 0.0
         d = d if size <= _FAR else 0.0  # NaN where both have no mass
         x = x if x > _LOWEST else _LOWEST
-        p = _exp(x)
-        k3 = _k3(d)
+        p = _exp(x, taylor[1:])
+        k3 = _k3(d, taylor)
         excess = k3 + d
         moved = p * excess  # theta - roll
         total += p
@@ -114,50 +160,77 @@ def _block_sums(a: Any, b: Any, top_a: float, top_b: float, c: float, near: floa
         distance += abs(moved)
         chi2 += moved * excess
         jeffreys += moved * d
-        above += p + moved if moved > 0.0 else 0.0
-        close += p if size <= near else 0.0
-    return total, rest, minus_log, kl, shift, distance, chi2, jeffreys, above, close, far
-
-
-@njit(nogil=True)
-def sweep(a: Any, b: Any, tops: Any, sums: Any, settled: Any) -> None:
-    """Fill ``sums`` [n, 10] of the pairs of rows a, b [n, V], float32 or float64, with maxima ``tops`` [2, n].
-
-    The maxima are finite, so that no row holds NaN or +inf. ``settled`` [n] says where the sums keep 1e-6.
-    """
-    for i in range(a.shape[0]):
-        row_a, row_b, top_a, top_b = a[i], b[i], tops[0, i], tops[1, i]
-        za = zb = 0.0
-        for j in range(0, row_a.size, _BLOCK):
-            part = _normalisers(row_a[j : j + _BLOCK], row_b[j : j + _BLOCK], top_a, top_b)
-            za, zb = za + part[0], zb + part[1]
-        c, near = math.log(zb / za), 1e-6
-        for _ in range(2):
-            sums[i] = 0.0
-            close = far = 0.0
-            for j in range(0, row_a.size, _BLOCK):
-                block = row_a[j : j + _BLOCK], row_b[j : j + _BLOCK]
-                part = _block_sums(block[0], block[1], np.float64(top_a), np.float64(top_b), c, near)
-                for k in range(9):
-                    sums[i, k] += part[k]
-                close, far = close + part[9], far + part[10]
-            settled[i] = far == 0.0 and _is_settled(sums[i], close, near)
-            if settled[i] or far > 0.0:
-                break
-            c, near = c + math.log1p(sums[i, 4] / sums[i, 0]), 1e-13
-        sums[i, 7] -= sums[i, 3]  # Jeffreys' sum less that of KL(roll||theta) is that of KL(theta||roll)
+        below += p if moved > 0.0 else 0.0
+        near += p if size <= _NEAR else 0.0
+    return total, rest, minus_log, kl, shift, distance, chi2, jeffreys, below, near, far
 
 
 @njit
-def _is_settled(sums: Any, close: float, near: float) -> Any:
-    """Whether an error of c that the sums reveal moves no result by 1e-7, and no rounding of d does by more.
+def _add_far(a: Any, b: Any, top_a: float, top_b: float, c: float, gap: float, sums: Any) -> None:
+    """Add what :func:`_near` left out: nothing cancels, but p or q may vanish."""
+    for i in range(a.size):
+        d = _log_ratio(a[i], b[i], gap, 0.0)[1]
+        if abs(d) > _FAR:
+            x, y = np.float64(a[i]) - top_a, np.float64(b[i]) - top_b - c
+            p, q = math.exp(x), math.exp(y)
+            moved = q - p
+            kl, reverse, chi2 = moved - p * d, q * d - moved, math.exp(y + d) - 2.0 * q + p
+            if d == math.inf:
+                kl, reverse, chi2 = q, d, d
+                sums[9] += q
+            elif d == -math.inf:
+                kl, reverse, chi2 = -d, p, p
+            sums[3] += kl
+            sums[4] += moved
+            sums[5] += abs(moved)
+            sums[6] += chi2
+            sums[7] += reverse
+            sums[8] += p if moved > 0.0 else 0.0
 
-    To first order the error is corrected; what is left is at most |shift| times the mass of the tokens whose d
-    changes sign with it.
+
+@njit
+def _sums_given(
+    a: Any, b: Any, top_a: float, top_b: float, c: float, gap: float, low: float, taylor: Any, sums: Any
+) -> float:
+    """Fill ``sums`` [10] of a pair of rows whose log-normalisers differ by c, whose logits therefore by gap + low more.
+
+    Returns roll's mass where theta is about the same: a small mistake may change the sign of d there.
     """
-    total, kl, shift, distance, chi2, jeffreys = sums[0], sums[3], abs(sums[4]), sums[5], sums[6], sums[7]
-    if distance == 0.0:
-        return kl == 0.0
-    corrected = shift <= near * total and shift * close <= 5e-8 * distance * total
-    small_beside_d = shift * distance <= 1e-3 * jeffreys * total
-    return corrected and small_beside_d and jeffreys > 1e-8 * distance and distance > 1e-100 and chi2 < 1e250
+    sums[:] = 0.0
+    near = 0.0
+    for j in range(0, a.size, _BLOCK):
+        block_a, block_b = a[j : j + _BLOCK], b[j : j + _BLOCK]
+        part = _near(block_a, block_b, top_a, gap, low, taylor)
+        for k in range(9):
+            sums[k] += part[k]
+        sums[7] -= part[3]  # Jeffreys' sum less that of KL(roll||theta) is that of KL(theta||roll)
+        near += part[9]
+        if part[10] > 0.0:
+            _add_far(block_a, block_b, top_a, top_b, c, gap, sums)
+    return near
+
+
+@_kept
+def sweep(a: Any, b: Any, tops: Any, sums: Any, taylor: Any, tolerance: float) -> None:
+    """Fill ``sums`` [n, 10] of the pairs of rows a, b [n, V], float32 or float64, with maxima ``tops`` [2, n].
+
+    The maxima are finite, so that no row holds NaN or +inf. ``tolerance`` is the relative error that a mistake in the
+    difference of the log-normalisers may leave in TV; what it does to the others is corrected. The sums: roll's total
+    mass and its mass below the maximum, both as exp(a - max a); -sum p log p without the normaliser; then sums over
+    p k3(d'), theta' - roll, its absolute value, the chi2 terms, theta' k3(-d'), roll where theta' exceeds it, and
+    theta' where roll has no mass.
+    """
+    for i in range(a.shape[0]):
+        top_a, top_b = np.float64(tops[0, i]), np.float64(tops[1, i])
+        c, mistake = 0.0, _guess(a[i], b[i], tops[0, i], tops[1, i])
+        gap, low = _two_sum(top_b, -top_a)
+        for _ in range(_ROUNDS):
+            c += mistake
+            gap, lost = _two_sum(gap, mistake)
+            low += lost
+            near = _sums_given(a[i], b[i], top_a, top_b, c, gap, low, taylor, sums[i])
+            total, distance = sums[i, 0], sums[i, 5]
+            mistake = math.log1p(sums[i, 4] / total)
+            # must be small beside the distance, and so must be what it moves across d = 0
+            if abs(mistake) <= _NEAR and abs(mistake) * max(1e3 * total, near / tolerance) <= distance:
+                break

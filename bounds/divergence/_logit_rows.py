@@ -42,20 +42,25 @@ class Rows:
         self.array = array
         self.shape: tuple[int, int] = tuple(array.shape)
         self.bfloat16 = bfloat16
-        self.on_device = not isinstance(array, np.ndarray)
 
     def read(self, i: int, j: int) -> Any:
-        """Rows i to j as they are stored; a stream wants them in order."""
+        """Read rows i to j as they are stored; a stream wants them in order."""
         return self.array[i:j]
 
     def numbers(self, stored: Any) -> Any:
-        """Stored rows as float32 or float64, contiguous; a copy only where they are not. On a device as they are."""
-        if self.on_device:
-            return stored
+        """Stored rows as float32 or float64, contiguous; a copy only where they are not."""
         if self.bfloat16:
-            return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+            return (stored.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
         wide = np.float64 if stored.dtype.itemsize == 8 else np.float32
         return np.require(stored, dtype=wide, requirements=["C", "A"])
+
+
+class TensorRows(Rows):
+    """Rows of a torch tensor, brought from its device as they are wanted; those of the host are not copied."""
+
+    def read(self, i: int, j: int) -> Any:
+        """Rows i to j; bfloat16 as int16, because NumPy has no such type and torch's uint16 is recent."""
+        return self.array[i:j].cpu().numpy()
 
 
 class Stream(Rows):
@@ -63,10 +68,10 @@ class Stream(Rows):
 
     def __init__(self, file: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self.file, self.dtype = file, dtype
-        self.shape, self.bfloat16, self.on_device = shape, dtype == np.uint16, False
+        self.shape, self.bfloat16 = shape, dtype == np.uint16
 
     def read(self, i: int, j: int) -> Any:
-        """The next rows."""
+        """Read the next rows."""
         size = (j - i) * self.shape[1] * self.dtype.itemsize
         data = self.file.read(size)
         if len(data) != size:
@@ -75,7 +80,7 @@ class Stream(Rows):
 
 
 def rows_of(name: str, given: Any) -> Rows:
-    """The rows of an argument, or a ValueError that names it."""
+    """Return the rows of an argument; a ValueError names what cannot be one."""
     if isinstance(given, str | Path):
         given = LogitFile(given)
     if isinstance(given, LogitFile):
@@ -99,19 +104,14 @@ def _array_rows(name: str, given: Any) -> Rows:
 
 
 def _tensor_rows(name: str, tensor: Any) -> Rows:
-    """The host's memory as it is, without a copy; rows on a device stay there (:func:`on_device`)."""
     import torch
 
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         refuse(name, _DOMAIN, f"dtype {tensor.dtype}")
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         refuse(name, _DOMAIN, f"shape {tuple(tensor.shape)}")
-    tensor = tensor.detach()
-    if tensor.device.type != "cpu":
-        return Rows(tensor)
-    if tensor.dtype is torch.bfloat16:
-        return Rows(tensor.view(torch.int16).numpy().view(np.uint16), bfloat16=True)
-    return Rows(tensor.numpy())
+    bfloat16 = tensor.dtype is torch.bfloat16
+    return TensorRows(tensor.detach().view(torch.int16) if bfloat16 else tensor.detach(), bfloat16)
 
 
 def _open(file: LogitFile) -> Rows:

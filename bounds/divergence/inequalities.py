@@ -22,13 +22,13 @@ _ONE_ABOVE = 30  # there the curve is within 1e-13 of 1
 
 
 def pinsker(kl: Fraction) -> Fraction:
-    """min(1, sqrt(KL/2)): plain Pinsker, as the literature uses it."""
+    """Return min(1, sqrt(KL/2)): plain Pinsker, as the literature uses it."""
     return min(Fraction(1), sqrt_up(kl / 2))
 
 
 @lru_cache(maxsize=4096)
 def pinsker_curve(kl: Fraction) -> Fraction:
-    """The largest TV at a KL, by the exact curve; an upper value, closer than 1e-13 relative.
+    """Bound the largest TV at a KL by the exact curve, from above, closer than 1e-13 relative.
 
     >>> round(float(pinsker_curve(Fraction(1))), 4), round(float(pinsker(Fraction(1))), 4)
     (0.6644, 0.7071)
@@ -49,7 +49,7 @@ def pinsker_curve(kl: Fraction) -> Fraction:
 
 
 def curve_tangent(root: float) -> tuple[Fraction, Fraction]:
-    """Intercept and slope, upper values, of a tangent of the curve over r = sqrt(KL/2), touching it near ``root`` > 0.
+    """Return intercept and slope, upper values, of a tangent of the curve over r = sqrt(KL/2), near ``root`` > 0.
 
     At any s it is TV - KL/s + (2 r/s) r, since dKL = 2 s dTV; the curve is concave in r, so it lies below.
     """
@@ -67,7 +67,7 @@ _BITS = 200  # s >= 4e-7, so at most 4 * 22 bits cancel
 
 
 def _curve_kl(iv: Any, s: Any) -> Any:
-    """KL at s, with e = exp(-2s) so that nothing overflows."""
+    """Return KL at s, with e = exp(-2s) so that nothing overflows."""
     e = iv.exp(-2 * s)
     return iv.log(2 * s) - iv.log(1 - e) + 2 * s * e / (1 - e) - 4 * s**2 * e / (1 - e) ** 2
 
@@ -79,7 +79,7 @@ def _curve_tv(iv: Any, s: Any) -> Any:
 
 
 def _parameter(context: Any, kl: Any, width: Any) -> Any:
-    """The s of a KL by bisection, up to a relative width; ``context`` is where sqrt, exp and log come from."""
+    """Find the s of a KL by bisection, up to a relative width; ``context`` is where sqrt, exp and log come from."""
     root = context.sqrt(2 * kl)  # s^2 / 2 is the KL to first order
     low, high = root * 0.9, root * 2 if kl < 1 else context.exp(kl) + 3
     while high / low > 1 + width:
@@ -97,7 +97,7 @@ def _converted(expression: Callable[[Any, Any], Any], cap: Fraction, beyond: Fra
 
 @lru_cache(maxsize=1024)
 def chi2_per_kl(cap: Fraction) -> Fraction:
-    r"""chi2 <= (e^Lam - 1)^2 / (e^Lam - 1 - Lam) KL where \\|log ratio\\| <= Lam; the factor (2 at Lam = 0)."""
+    r"""Return the factor of chi2 <= (e^Lam - 1)^2 / (e^Lam - 1 - Lam) KL for \\|log ratio\\| <= Lam (2 at Lam = 0)."""
     if cap == 0:
         return Fraction(2)
     return _converted(lambda iv, x: (iv.exp(x) - 1) ** 2 / (iv.exp(x) - 1 - x), cap)
@@ -105,16 +105,16 @@ def chi2_per_kl(cap: Fraction) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def chi2_per_tv(cap: Fraction) -> Fraction:
-    r"""chi2 <= 2 sinh(Lam) TV where \\|log ratio\\| <= Lam; the factor."""
+    r"""Return the factor of chi2 <= 2 sinh(Lam) TV where \\|log ratio\\| <= Lam."""
     return _converted(lambda iv, x: iv.exp(x) - iv.exp(-x), cap)
 
 
 @lru_cache(maxsize=1024)
 def tv_of_cap(cap: Fraction) -> Fraction:
-    r"""TV <= tanh(Lam/2) where \\|log ratio\\| <= Lam."""
+    r"""Return the bound TV <= tanh(Lam/2) where \\|log ratio\\| <= Lam."""
     return min(Fraction(1), _converted(lambda iv, x: (1 - iv.exp(-x)) / (1 + iv.exp(-x)), cap, beyond=Fraction(1)))
 
 
 def kl_of_cap(cap: Fraction) -> Fraction:
-    r"""KL <= Lam tanh(Lam/2) where \\|log ratio\\| <= Lam."""
+    r"""Return the bound KL <= Lam tanh(Lam/2) where \\|log ratio\\| <= Lam."""
     return cap * tv_of_cap(cap)

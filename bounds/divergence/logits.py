@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +12,9 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, refuse
 from bounds.divergence._logit_rows import Rows, rows_of
-from bounds.divergence._logit_sums import BLOCK, WIDTH, divergences, precise_sums
 
 _CHUNK = 2**17  # elements that one thread takes at a time
 _CHUNKS_READ = 16  # for each thread, between two reads
-_DEVICE_CHUNK = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ class LogitDivergences:
 
 
 def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False) -> LogitDivergences:
-    """KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy and missing mass of rows of logits.
+    """Compute KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy and missing mass of rows of logits.
 
     Each row is normalised by a softmax, so log-probs do as well as logits. -inf is a token without mass.
     Values are accurate to 1e-6 relative, with ``precise`` to 1e-12, also for rows that nearly agree (KL of 1e-10 and
@@ -58,17 +54,17 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
     a token of a probability below e^-1000, the error is that of its log-probability, |log p| 2^-52.) They are values,
     not bounds: an upper bound must add that error, and what float16 or bfloat16 did to the logits before.
 
-    Rows are read in blocks: beyond the inputs some tens of MB are needed at any n and V. The fast mode needs the extra
-    ``fast`` (numba); without it the precise sums are taken. Rows with a one-sided -inf always are summed precisely.
+    Rows are read in blocks: beyond the inputs some tens of MB are needed at any n and V. The first call ever compiles
+    for some seconds; numba keeps the result on disk, beside the package or in the user's cache (or NUMBA_CACHE_DIR).
 
     Parameters
     ----------
     rollout_logits, train_logits : array [n, V]
-        float16, bfloat16, float32 or float64: NumPy arrays and memory maps, torch tensors on any device (the sums are
-        taken there, always precisely), a :class:`~bounds.divergence.LogitFile`, or the path of a file with one array.
+        float16, bfloat16, float32 or float64: NumPy arrays and memory maps, torch tensors on any device (brought
+        to the host as they are read), a :class:`~bounds.divergence.LogitFile`, or the path of a file with one array.
         bfloat16 without torch: the type of ml_dtypes, or uint16 bit patterns.
     precise : bool
-        1e-12 instead of 1e-6.
+        1e-12 instead of 1e-6, in up to twice the time.
 
     Returns
     -------
@@ -84,7 +80,7 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
 
     Notes
     -----
-    ``bounds/divergence/_logit_sums.py`` has the algebra; directions as in 2512.23075v4, section 2.
+    ``bounds/divergence/_logit_kernel.py`` has the algebra; directions as in 2512.23075v4, section 2.
 
     >>> import numpy as np
     >>> row = from_logits(np.log([[.5, .3, .2]]), np.log([[.4, .4, .2]]))
@@ -94,18 +90,18 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
     roll, theta = rows_of("rollout_logits", rollout_logits), rows_of("train_logits", train_logits)
     if roll.shape != theta.shape:
         refuse("train_logits", f"of the shape of rollout_logits {roll.shape}", f"shape {theta.shape}")
-    devices = [x.array.device for x in (roll, theta) if x.on_device]
-    sums = _on_device(roll, theta, devices[0]) if devices else _on_host(roll, theta, precise)
-    return LogitDivergences(**divergences(sums))
+    return _divergences(_sums(roll, theta, precise))
 
 
-def _on_host(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
+def _sums(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
     """Chunks of rows, each small enough for the cache of a core, over all cores; NumPy and the kernel free the GIL."""
+    from bounds.divergence._logit_kernel import FAST, PRECISE, sweep
+
     n, width = roll.shape
-    sums = np.empty((n, WIDTH))
+    sums = np.empty((n, 10))
     threads = os.cpu_count() or 1
     rows = max(1, _CHUNK // width)
-    work = _precise_chunk if precise or importlib.util.find_spec("numba") is None else _fast_chunk()
+    accuracy = (PRECISE, 1e-13) if precise else (FAST, 5e-8)
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, n, rows * threads * _CHUNKS_READ):
             end = min(n, start + rows * threads * _CHUNKS_READ)
@@ -114,32 +110,16 @@ def _on_host(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
             def one(i: int, start: int = start, stored: tuple[Any, Any] = stored) -> None:
                 a, b = (x.numbers(s[i : i + rows]) for x, s in zip((roll, theta), stored, strict=True))
                 tops = np.stack([_maxima("rollout_logits", a, start + i), _maxima("train_logits", b, start + i)])
-                work(a, b, tops, sums[start + i : start + i + len(a)])
+                a, b = (x.astype(tops.dtype, copy=False).view() for x in (a, b))  # tops has the wider of the two types
+                a.flags.writeable = b.flags.writeable = False  # one compiled function serves memory maps as well
+                sweep(a, b, tops, sums[start + i : start + i + len(a)], *accuracy)
 
             list(pool.map(one, range(0, end - start, rows)))
     return sums
 
 
-def _on_device(roll: Rows, theta: Rows, device: Any) -> FloatArray:
-    """The precise sums by torch, where the logits are; only ten numbers of a row leave the device."""
-    import torch
-
-    if device.type == "mps":  # has no float64
-        device = torch.device("cpu")
-    n, width = roll.shape
-    rows = max(1, _DEVICE_CHUNK // width)
-    sums = np.empty((n, WIDTH))
-    for i in range(0, n, rows):
-        a, b = (torch.as_tensor(x.numbers(x.read(i, i + rows))).to(device) for x in (roll, theta))
-        tops = [x.amax(1).double() for x in (a, b)]
-        for name, top in zip(("rollout_logits", "train_logits"), tops, strict=True):
-            _maxima(name, top[:, None].cpu().numpy(), i)
-        sums[i : i + rows] = precise_sums(torch, a, b, [top[:, None] for top in tops], _DEVICE_CHUNK).cpu().numpy()
-    return sums
-
-
 def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-    """The maximum of each row; what is no distribution shows in it."""
+    """Return the maximum of each row; what is no distribution shows in it."""
     tops: npt.NDArray[Any] = rows.max(axis=1)
     bad = np.flatnonzero(~np.isfinite(tops))
     if bad.size:
@@ -149,29 +129,19 @@ def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
     return tops
 
 
-_Work = Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], FloatArray], None]
-
-
-def _precise_chunk(a: npt.NDArray[Any], b: npt.NDArray[Any], tops: npt.NDArray[Any], sums: FloatArray) -> None:
-    step = max(1, BLOCK // a.shape[1])
-    with np.errstate(all="ignore"):
-        for i in range(0, len(a), step):
-            rows = slice(i, i + step)
-            sums[rows] = precise_sums(np, a[rows], b[rows], tops[:, rows, None].astype(np.float64))
-
-
-def _fast_chunk() -> _Work:
-    from bounds.divergence._logit_kernel import sweep
-
-    def chunk(a: npt.NDArray[Any], b: npt.NDArray[Any], tops: npt.NDArray[Any], sums: FloatArray) -> None:
-        a, b = (x.astype(tops.dtype, copy=False).view() for x in (a, b))  # tops has the wider of the two types
-        a.flags.writeable = b.flags.writeable = False  # one compiled function serves memory maps as well
-        settled = np.zeros(len(a), dtype=np.bool_)
-        sweep(a, b, tops, sums, settled)
-        rest = np.flatnonzero(~settled)
-        if rest.size:
-            again = np.empty((rest.size, WIDTH))
-            _precise_chunk(a[rest], b[rest], tops[:, rest], again)
-            sums[rest] = again
-
-    return chunk
+def _divergences(sums: FloatArray) -> LogitDivergences:
+    """What follows from the sums [n, 10] of :func:`~bounds.divergence._logit_kernel.sweep`."""
+    total, rest, minus_log, *others = sums.T
+    kl, shift, distance, chi2, reverse, below, missing = (x / total for x in others)
+    theta = 1.0 + shift  # the mass of theta'
+    more, less = (distance + shift) / 2.0, (distance - shift) / 2.0
+    above = below + more  # what of it exceeds roll
+    log_total = np.log1p(rest + (np.rint(total - rest) - 1.0))  # exact however much of the mass one token has
+    return LogitDivergences(
+        kl=kl - (shift - np.log1p(shift)),
+        tv=np.minimum((more * (theta - above) + less * above) / theta, 1.0),
+        chi2=(chi2 - shift**2) / theta**2,
+        reverse_kl=reverse / theta + (shift / theta - np.log1p(shift)),
+        entropy=log_total + minus_log / total,
+        missing_mass=missing / theta,
+    )

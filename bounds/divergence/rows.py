@@ -15,17 +15,17 @@ SERIES_RADIUS = 0.5
 
 
 def k1(log_ratio: npt.ArrayLike) -> FloatArray:
-    """k1 = -d for d = log theta - log roll: mean KL(roll||theta) under any supports; of either sign."""
+    """Compute k1 = -d for d = log theta - log roll: mean KL(roll||theta) under any supports; of either sign."""
     return -np.asarray(log_ratio, dtype=np.float64)
 
 
 def k2(log_ratio: npt.ArrayLike) -> FloatArray:
-    """k2 = d^2 / 2 for d = log theta - log roll: biased, non-negative."""
+    """Compute k2 = d^2 / 2 for d = log theta - log roll: biased, non-negative."""
     return np.square(np.asarray(log_ratio, dtype=np.float64)) / 2.0
 
 
 def k3(log_ratio: npt.ArrayLike) -> FloatArray:
-    """k3 = exp(d) - 1 - d for d = log theta - log roll: non-negative, mean KL(roll||theta) if theta << roll.
+    """Compute k3 = exp(d) - 1 - d for d = log theta - log roll: non-negative, mean KL(roll||theta) if theta << roll.
 
     Within 1e-15 relative for all d: a series below |d| = 1/2, where the obvious expression cancels.
     Overflows to inf.
@@ -42,8 +42,13 @@ def k3(log_ratio: npt.ArrayLike) -> FloatArray:
     return result
 
 
+def shortfall(log_ratio: npt.ArrayLike) -> FloatArray:
+    """Return (1 - exp(d))^+ for d = log theta - log roll, whose mean is the total variation under any supports."""
+    return np.asarray(-np.expm1(np.minimum(np.asarray(log_ratio, dtype=np.float64), 0.0)))
+
+
 def k3_series(d: Any) -> Any:
-    """The series of k3 for |d| <= 1/2: an array of NumPy or torch, or a number (numba compiles it)."""
+    """Sum the series of k3 for |d| <= 1/2: an array of NumPy or torch, or a number (numba compiles it)."""
     series = d * _SERIES[0] + _SERIES[1]
     for coefficient in _SERIES[2:]:
         series *= d
@@ -52,13 +57,13 @@ def k3_series(d: Any) -> Any:
 
 
 def total_variation(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
-    """TV = sum_v |theta - roll| / 2 of rows [..., V] of probabilities."""
+    """Compute TV = sum_v |theta - roll| / 2 of rows [..., V] of probabilities."""
     p, q = _rows(roll, theta)
     return np.asarray(np.abs(q - p).sum(axis=-1) / 2.0)
 
 
 def kl_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
-    """KL(roll||theta) = sum_v roll log(roll / theta) of rows [..., V] of probabilities, in nats.
+    """Compute KL(roll||theta) = sum_v roll log(roll / theta) of rows [..., V] of probabilities, in nats.
 
     Inf where theta lacks a token of roll. Summed as roll * k3(theta/roll) plus theta's mass off roll's
     support, so that no term is negative and nothing cancels.
@@ -83,7 +88,7 @@ def kl_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
 
 
 def chi2_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
-    """chi2 = sum_v (theta - roll)^2 / roll of rows [..., V]; inf where theta has mass and roll has none."""
+    """Compute chi2 = sum_v (theta - roll)^2 / roll of rows [..., V]; inf where theta has mass and roll has none."""
     p, q = _rows(roll, theta)
     on = p > 0.0
     terms = np.where(on, np.square(q - p) / np.where(on, p, 1.0), np.where(q > 0.0, math.inf, 0.0))
@@ -91,7 +96,7 @@ def chi2_divergence(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
 
 
 def two_outcome_kl(log_roll: npt.ArrayLike, log_theta: npt.ArrayLike) -> FloatArray:
-    """KL of the two outcomes "this token" and "another": a lower value of the KL of the whole row.
+    """Compute the KL of the two outcomes "this token" and "another": a lower value of the KL of the whole row.
 
     Parameters
     ----------
@@ -103,7 +108,7 @@ def two_outcome_kl(log_roll: npt.ArrayLike, log_theta: npt.ArrayLike) -> FloatAr
 
 
 def missing_mass(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
-    """Theta's mass where roll has none, of rows [..., V]: the support gap."""
+    """Sum theta's mass where roll has none, of rows [..., V]: the support gap."""
     p, q = _rows(roll, theta)
     return np.asarray(np.where(p > 0.0, 0.0, q).sum(axis=-1))
 

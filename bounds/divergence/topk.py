@@ -61,7 +61,7 @@ def from_topk(
     train_floor: float | None = None,
     log_ratio_cap: float | None = None,
 ) -> TopKBrackets:
-    """Certified lower and upper values of TV and KL(roll||theta) from the top-k lists of both policies.
+    """Certify lower and upper values of TV and KL(roll||theta) from the top-k lists of both policies.
 
     Lower values are rounded down and upper ones up. They hold for all policies whose log-probs, rounded to the type of
     the arrays, are those given: keep float32 logs in float32 (their rounding alone moves TV by 1e-7).
@@ -137,13 +137,13 @@ class _Lists:
         return np.exp(self.log_least) * (1.0 + 4 * _UNIT)
 
     def total(self, terms: FloatArray, direction: float) -> FloatArray:
-        """Sums [n] of non-negative terms, rounded down (-1.0) or up (1.0)."""
+        """Sum the non-negative terms of each row [n], rounded down (-1.0) or up (1.0)."""
         sums = np.bincount(self.row, weights=terms, minlength=self.n)
         counts = np.bincount(self.row, minlength=self.n) + _ROUNDINGS
         return np.asarray(sums * (1.0 + direction * counts * _UNIT), dtype=np.float64)
 
     def outside(self, direction: float) -> FloatArray:
-        """The mass [n] that is not here."""
+        """Return the mass [n] that is not here."""
         return _one_minus(self.total(self.low if direction > 0 else self.high, -direction), direction)
 
     def only(self, kept: npt.NDArray[Any]) -> _Lists:
@@ -218,7 +218,7 @@ class _Sides:
 
 
 def _tv_low(s: _Sides) -> FloatArray:
-    """The larger of roll's excess on its listed tokens and theta's on its own."""
+    """Return the larger of roll's excess on its listed tokens and theta's on its own."""
 
     def excess(p: _Lists, q: _Lists, alone: _Lists, other: _Lists) -> FloatArray:
         shared = p.total(np.maximum(p.low - q.high, 0.0), -1.0)
@@ -236,7 +236,7 @@ def _tv_high(s: _Sides) -> FloatArray:
 
 
 def _term(log_p: FloatArray, log_q: FloatArray) -> FloatArray:
-    """k(p, q) = p log(p/q) - p + q, to a few roundings for each unit of log(q/p)."""
+    """Compute k(p, q) = p log(p/q) - p + q, to a few roundings for each unit of log(q/p)."""
     d = log_q - log_p
     p = np.exp(log_p)
     return np.where(d > 1.0, np.exp(log_q) - p - p * d, p * k3(np.minimum(d, 1.0)))
@@ -253,7 +253,7 @@ def _kl_low(s: _Sides) -> FloatArray:
 
 
 def _rest_low(s: _Sides, log_l: FloatArray) -> FloatArray:
-    """A lower value of sum_rest k(p, q), by the multiplier l; any l is right, the best is nearest."""
+    """Bound from below sum_rest k(p, q), by the multiplier l; any l is right, the best is nearest."""
     a, b = s.only_roll, s.only_theta
     log_l = np.clip(log_l, -600.0, 600.0)
     most_q, most_p = log_l[a.row] + s.theta.log_least[a.row], s.roll.log_least[b.row]  # k falls up to p = l q
@@ -266,7 +266,7 @@ def _rest_low(s: _Sides, log_l: FloatArray) -> FloatArray:
 
 
 def _best_multiplier(s: _Sides) -> FloatArray:
-    """Where the masses outside both lists are in the ratio l: the root of a function that falls in log l."""
+    """Find where the masses outside both lists are in the ratio l: the root of a function that falls in log l."""
     a, b = s.only_roll, s.only_theta
     p_tail, q_tail = s.roll.outside(1.0), s.theta.outside(1.0)
     low, high = np.full(s.roll.n, -60.0), np.full(s.roll.n, 60.0)
@@ -286,7 +286,7 @@ def _shared_high(s: _Sides) -> FloatArray:
 
 
 def _kl_under_floor(s: _Sides, log_floor: float) -> FloatArray:
-    """Sum_rest p log(p/q) with q at its floor, p as listed or at most the least listed; and - P' + Q'."""
+    """Bound sum_rest p log(p/q) with q at its floor, p as listed or at most the least listed; and - P' + Q'."""
     a, q = s.only_roll, s.shared_theta
     for rows, most in ((q.row, q.log_high), (a.row, s.theta.log_least[a.row])):
         if (most < log_floor).any():
@@ -299,7 +299,7 @@ def _kl_under_floor(s: _Sides, log_floor: float) -> FloatArray:
 
 
 def _kl_under_cap(s: _Sides, cap: float) -> FloatArray:
-    """Sum_rest k(p, q) by the chord of -log on [e^-cap, e^cap], which lies above it."""
+    """Bound sum_rest k(p, q) by the chord of -log on [e^-cap, e^cap], which lies above it."""
     p, q = s.shared_roll, s.shared_theta
     shared = np.maximum(q.log_low - p.log_high, p.log_low - q.log_high)
     alone = s.only_roll.log_low - s.theta.log_least[s.only_roll.row]

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from bounds.certificate.certificate import Certificate
+from bounds.figures import logs
 from bounds.figures.drawing import (
     FAMILY_COLOURS,
     FAMILY_TITLES,
-    SHARE_KEPT,
-    draw_ladder,
-    draw_masks,
-    draw_over_time,
-    draw_positions,
+    Draw,
+    draw_panels,
     family_legend,
     finish_bars,
     number_beside,
 )
 from bounds.figures.style import COLUMN
-from bounds.questions.by_position_answer import ByPosition
-from bounds.questions.mask_study_answer import MaskStudy
-from bounds.questions.over_time_answer import RunOverTime
-from bounds.results import Interval
+from bounds.questions.by_position import ByPosition
+from bounds.questions.mask_study import MaskStudy
+from bounds.questions.over_time import RunOverTime
 from bounds.rules.bound import BoundTable
 
 if TYPE_CHECKING:
@@ -34,7 +29,30 @@ if TYPE_CHECKING:
 
 
 def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
-    """Every finite bound of a table as a bar on a logarithmic scale, with the line of vacuity."""
+    """Draw every finite bound of a table as a bar on a logarithmic scale, with the line of vacuity.
+
+    Parameters
+    ----------
+    table : BoundTable
+        From :func:`bounds.unified`, or the ``table`` of a certificate.
+    ax : Axes, optional
+        New ones, if there are none.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``table`` is something else.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> plot_bounds(bounds.unified(T=512, delta=1e-3)).get_xscale()
+    'log'
+    """
     _check("table", table, BoundTable, " (of a certificate: its .table)")
     ax = _axes(ax)
     bounds = [b for b in table.sorted()[::-1] if math.isfinite(b.value)]
@@ -47,106 +65,97 @@ def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
 
 
 def plot_ladder(certificate: Certificate, ax: Axes | None = None) -> Axes:
-    """Bounds from a log, largest first, down to the worst error that the responses show; open marks are optimistic."""
+    """Draw bounds from a log, largest first, down to the worst error that the responses show.
+
+    Open marks are optimistic: at the largest divergence that was seen.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        From :func:`bounds.certify`.
+    ax : Axes, optional
+        New ones, if there are none.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``certificate`` is something else.
+    """
     _check("certificate", certificate, Certificate, " (from bounds.certify)")
-    return draw_ladder(ladder_frame(certificate), _axes(ax))
+    return logs.draw_ladder(logs.ladder_frame(certificate), _axes(ax))
 
 
 def plot_by_position(found: ByPosition, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
-    """Mean divergence of a token by its position, one panel for each kind, with intervals."""
+    """Draw the mean divergence of a token by its position, one panel for each kind, with intervals.
+
+    Parameters
+    ----------
+    found : ByPosition
+        From :func:`bounds.by_position`.
+    axes : sequence of Axes, optional
+        One for each panel; new ones, if there are none.
+
+    Returns
+    -------
+    sequence of matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``found`` is something else.
+    """
     _check("found", found, ByPosition, " (from bounds.by_position)")
-    return _panels(position_frame(found), draw_positions, axes)
+    return _panels(logs.position_frame(found), logs.draw_positions, axes)
 
 
 def plot_over_time(run: RunOverTime, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
-    """A run step by step, one panel for each estimate; the limit of kl_seq, and where it was lost."""
+    """Draw a run step by step, one panel for each estimate; the limit of kl_seq, and where it was lost.
+
+    Parameters
+    ----------
+    run : RunOverTime
+        From :func:`bounds.over_time`.
+    axes : sequence of Axes, optional
+        One for each panel; new ones, if there are none.
+
+    Returns
+    -------
+    sequence of matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``run`` is something else.
+    """
     _check("run", run, RunOverTime, " (from bounds.over_time)")
-    return _panels(over_time_frame(run), draw_over_time, axes)
+    return _panels(logs.over_time_frame(run), logs.draw_over_time, axes)
 
 
 def plot_masks(study: MaskStudy, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
-    """What masks keep of rewarded and other responses, and what is left of the guarantee, against acceptance."""
+    """Draw what masks keep of rewarded and other responses, and what is left of the guarantee, against acceptance.
+
+    Parameters
+    ----------
+    study : MaskStudy
+        From :func:`bounds.mask_study`.
+    axes : sequence of Axes, optional
+        One for each panel; new ones, if there are none.
+
+    Returns
+    -------
+    sequence of matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``study`` is something else.
+    """
     _check("study", study, MaskStudy, " (from bounds.mask_study)")
-    return _panels(mask_frame(study), draw_masks, axes)
-
-
-def ladder_frame(certificate: Certificate) -> pd.DataFrame:
-    """Bounds and the measured worst error: columns name, family, value, high, optimistic, vacuous_from."""
-    import pandas as pd
-
-    rows = [
-        {"name": b.name, "family": b.family, "value": b.value, "high": math.nan, "optimistic": b.optimistic}
-        for b in (*certificate.table.bounds, *certificate.optimistic)
-        if not b.name.startswith("halved_")
-    ]
-    # with a support gap the logged responses miss what theta does elsewhere; the other form sees it
-    gap = not certificate.table.profile["absolutely_continuous"]
-    worst = certificate.estimates["worst_case_error_with_gap" if gap else "worst_case_error"]
-    limit = certificate.estimates["worst_case_error_measured"]
-    seen = [("estimate", worst.value, worst.high)] if worst else []
-    if limit and limit.high < certificate.table.reward_spread:  # else it says nothing
-        seen.append(("upper limit for every sample size", limit.high, math.nan))
-    rows += [
-        {"name": f"worst |Error|: {name}", "family": "measured", "value": value, "high": high, "optimistic": False}
-        for name, value, high in seen
-    ]
-    frame = pd.DataFrame(rows).assign(vacuous_from=certificate.table.reward_spread)
-    return frame.sort_values("value", ascending=False, kind="stable", ignore_index=True)
-
-
-_OF_A_TOKEN = {"kl": "KL of a token (nats)", "tv": "total variation of a token", "chi2": "chi2 of a token"}
-
-
-def position_frame(found: ByPosition) -> pd.DataFrame:
-    """Divergences by position: columns panel, x (middle of the bin), value, low, high."""
-    return _long(
-        {_OF_A_TOKEN[name]: [b.divergences[name] for b in found.bins] for name in found.how},
-        [(b.first + b.last) / 2 for b in found.bins],
-    )
-
-
-def over_time_frame(run: RunOverTime) -> pd.DataFrame:
-    """A run: columns panel, x (the step), value, low, high, limit and lost (of kl_seq)."""
-    names = [name for name in run.steps[0].intervals() if any(s.intervals()[name] is not None for s in run.steps)]
-    frame = _long({n: [s.intervals()[n] for s in run.steps] for n in names}, [s.name for s in run.steps])
-    frame["limit"] = np.where(frame["panel"] == "kl_seq", run.limit, np.nan)
-    return frame.assign(lost=run.lost)
-
-
-def mask_frame(study: MaskStudy) -> pd.DataFrame:
-    """Masks: columns panel, series, x (acceptance), mask, value, low, high."""
-    kept = {"acceptance_high_reward": ", of R", "acceptance_low_reward": ", of 1 − R"}
-    gain = "J(θ) − J(roll) is at least (an estimate)"
-    panels = {SHARE_KEPT: kept, gain: {"lower": ""}}
-    rows = []
-    for panel, names in panels.items():
-        for name, series in names.items():
-            for terms in sorted(study.by_threshold, key=lambda t: t.acceptance.value):
-                i = getattr(terms, name)
-                if i is not None:
-                    kind = terms.mask.partition("<")[0]
-                    row = {"panel": panel, "series": f"{kind}{series}", "x": terms.acceptance.value}
-                    rows.append({**row, "mask": terms.mask, "value": i.value, "low": i.low, "high": i.high})
-    if study.gain_without_mask is not None:
-        i = study.gain_without_mask
-        row = {"panel": gain, "series": "no mask", "x": 1.0, "mask": ""}
-        rows.append({**row, "value": i.value, "low": i.low, "high": i.high})
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=["panel", "series", "x", "mask", "value", "low", "high"])
-
-
-def _long(panels: Mapping[str, Sequence[Interval | None]], x: Sequence[object]) -> pd.DataFrame:
-    import pandas as pd
-
-    ends = ("value", "low", "high")
-    return pd.DataFrame(
-        [
-            {"panel": panel, "x": place, **{end: math.nan if i is None else getattr(i, end) for end in ends}}
-            for panel, intervals in panels.items()
-            for place, i in zip(x, intervals, strict=True)
-        ]
-    )
+    return _panels(logs.mask_frame(study), logs.draw_masks, axes)
 
 
 def _check(name: str, value: object, kind: type, hint: str) -> None:
@@ -162,16 +171,13 @@ def _axes(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1]
 
 
-def _panels(
-    frame: pd.DataFrame, draw: Callable[[pd.DataFrame, Axes], Axes], axes: Sequence[Axes] | None
-) -> Sequence[Axes]:
-    """One panel below the other, titled as the frame says."""
+def _panels(frame: pd.DataFrame, draw: Draw, axes: Sequence[Axes] | None) -> Sequence[Axes]:
+    """Draw the panels of a frame, one below the other."""
+    count = frame["panel"].nunique()
     if axes is None:
         from matplotlib import pyplot as plt
 
-        panels = frame["panel"].nunique()
-        size = (2 * COLUMN, 2.0 * panels)
-        axes = list(plt.subplots(panels, 1, squeeze=False, figsize=size, layout="constrained")[1][:, 0])
-    for ax, (name, panel) in zip(axes, frame.groupby("panel", sort=False), strict=True):
-        draw(panel, ax).set_title(str(name), loc="left")
+        size = (2 * COLUMN, 2.0 * count)
+        axes = list(plt.subplots(count, 1, squeeze=False, figsize=size, layout="constrained")[1][:, 0])
+    draw_panels(frame, (draw,) * count, axes)
     return axes

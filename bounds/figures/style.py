@@ -1,14 +1,16 @@
-"""How figures look: on light paper, on a dark page, and inside a page that may be either."""
+"""How figures look (on light paper, on a dark page, inside a page that may be either), and how they are written."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 #: One column of a paper, in inches.
@@ -56,36 +58,93 @@ def look(name: str) -> Iterator[None]:
 
 
 def ink() -> str:
-    """The colour of text and axes in this look."""
-    import matplotlib
-
-    return str(matplotlib.rcParams["text.color"])
+    """Return the colour of text and axes in this look."""
+    return _setting("text.color")
 
 
 def paper() -> str:
-    """The colour behind everything."""
-    import matplotlib
-
-    return str(matplotlib.rcParams["axes.facecolor"])
+    """Return the colour behind everything."""
+    return _setting("axes.facecolor")
 
 
 def muted() -> str:
-    """The colour of what stays in the background."""
+    """Return the colour of what stays in the background."""
+    return _setting("grid.color")
+
+
+def _setting(name: Any) -> str:
     import matplotlib
 
-    return str(matplotlib.rcParams["grid.color"])
+    return str(matplotlib.rcParams[name])
 
 
 def colour(k: int) -> str:
-    """The k-th colour."""
+    """Return the k-th colour of a series."""
     found = CYCLE[k % len(CYCLE)]
     return ink() if found == "ink" else found
 
 
-def svg(figure: Figure, title: str, prefix: str = "") -> str:
-    """A figure that was drawn in the look "page" as an SVG element: text stays text, and a title describes it.
+def save(make: Callable[[], Figure], data: pd.DataFrame, stem: Path) -> list[Path]:
+    """Write a figure as ``stem.png``, ``stem.dark.png`` (for dark surroundings) and ``stem.pdf``, its data as CSV.
 
-    ``prefix`` keeps the names inside apart from those of other figures in the page.
+    Each picture says in its metadata what is written in it (:func:`words`), so that a stale one can be told.
+
+    Parameters
+    ----------
+    make : callable
+        Draws the figure, in the look of the moment.
+    data : DataFrame
+        Exactly what is drawn.
+    stem : Path
+        The files without their suffixes.
+
+    Returns
+    -------
+    list of Path
+        The four files.
+    """
+    paths = []
+    for suffix, surroundings in ((".png", "light"), (".dark.png", "dark"), (".pdf", "light")):
+        paths.append(stem.with_suffix(suffix))
+        with look(surroundings):
+            figure = make()
+            text = words(figure)
+            said = {"Keywords": text, "CreationDate": None} if suffix == ".pdf" else {"Description": text}
+            figure.savefig(paths[-1], dpi=300, metadata=said)
+    paths.append(stem.with_suffix(".csv"))
+    data.to_csv(paths[-1], index=False)
+    return paths
+
+
+def words(figure: Figure) -> str:
+    """Return what is written in a figure; numbers on its scales only where they were set."""
+    from matplotlib.ticker import FixedLocator
+
+    found = [figure.get_suptitle()]
+    for ax in figure.axes:
+        legend = ax.get_legend()
+        found += [*(ax.get_title(loc) for loc in ("left", "center", "right")), ax.get_xlabel(), ax.get_ylabel()]
+        found += [text.get_text() for text in (*ax.texts, *(legend.get_texts() if legend else ()))]
+        for axis in (ax.xaxis, ax.yaxis):
+            if isinstance(axis.get_major_locator(), FixedLocator):
+                found += [text.get_text() for text in axis.get_ticklabels()]
+    return " | ".join(filter(None, found))
+
+
+def svg(figure: Figure, title: str, prefix: str = "") -> str:
+    """Write a figure that was drawn in the look "page" as an SVG element: text stays text, and a title describes it.
+
+    Parameters
+    ----------
+    figure : Figure
+    title : str
+        What the picture shows, for those who cannot see it.
+    prefix : str
+        Keeps the names inside apart from those of other figures in the page.
+
+    Returns
+    -------
+    str
     """
     import html
 

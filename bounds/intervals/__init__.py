@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 from bounds._checks import FloatArray, unknown
-from bounds.intervals.betting import betting, betting_these_prompts, predictable
+from bounds.intervals.betting import betting, betting_these_prompts
 from bounds.intervals.bounded import clopper_pearson, empirical_bernstein, hoeffding
 from bounds.intervals.clustered import clustered_mean, clustered_ratio, leave_one_out, student_t
-from bounds.intervals.sample import Side, prompt_means
+from bounds.intervals.ends import Side, prompt_means
 from bounds.intervals.sequence import ConfidenceSequence, confidence_sequence
 from bounds.results import Interval
 
@@ -35,7 +35,6 @@ __all__ = [
     "hoeffding",
     "leave_one_out",
     "mean_interval",
-    "predictable",
     "prompt_means",
     "student_t",
 ]
@@ -47,14 +46,13 @@ class MeanInterval(Protocol):
     def __call__(
         self, values: FloatArray, confidence: float, *, low: float = ..., high: float = ..., side: Side = ...
     ) -> Interval:
-        """The interval, at that confidence for the sides asked together."""
+        """Return the interval, at that confidence for the sides asked together."""
 
 
 #: Every method, by the name that tables use; Clopper-Pearson takes values at the ends of the range only.
 INTERVALS: Mapping[str, MeanInterval] = MappingProxyType(
     {
         "betting": betting,
-        "predictable": predictable,
         "empirical_bernstein": empirical_bernstein,
         "hoeffding": hoeffding,
         "clopper_pearson": clopper_pearson,
@@ -72,7 +70,7 @@ def mean_interval(
     side: Side = "both",
     method: str = "betting",
 ) -> Interval:
-    """The interval of one of :data:`INTERVALS`, by name.
+    """Return the interval of one of :data:`INTERVALS`, by name.
 
     Parameters
     ----------
@@ -82,6 +80,10 @@ def mean_interval(
         As in :func:`betting`.
     method : str
         A name in :data:`INTERVALS`.
+
+    Returns
+    -------
+    Interval
 
     Raises
     ------

@@ -1,23 +1,35 @@
-"""Intervals from bets: finite-sample, for ranges that need to be known on one side only."""
+r"""Intervals from bets: finite-sample, for ranges that need to be known on one side only.
+
+With Z >= a, a wealth that starts at 1 and is multiplied by 1 - b_i + b_i (Z_i - a) / (m - a) at each value, b_i in
+[0, 1), stays non-negative, and at m = E Z every factor has mean 1. So the wealth K(m) at the true mean has mean 1, and
+exceeds 1/alpha with probability at most alpha (Markov). K decreases in m; therefore the m with K(m) = 1/alpha is a
+lower limit of the mean at error alpha. K increases in every Z_i, so values that are too small (rounded down, +inf
+replaced by the largest float) only lower that limit: it stays valid.
+
+Bets on the other side need Z <= b: they are the same bets on -Z.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
 from bounds._checks import FloatArray, IntArray
-from bounds._show import many
-from bounds.intervals.sample import Side, mean_of, prompt_means, prompt_numbers, two_sided
-from bounds.intervals.wealth import Bets, lower_limit
+from bounds._rounding import round_down
+from bounds._text import many
+from bounds.intervals.ends import Side, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.results import Interval, Standing
 
 #: Levels f = 1/(1 + 2^k), k = -12..12, of the order-free bets: dense near 0 (long samples) and near 1 (quiet ones).
 LEVELS: FloatArray = 1.0 / (1.0 + np.exp2(-np.arange(-12.0, 12.5)))
-_ONE_LEVEL: FloatArray = np.ones(1)
-_LARGEST_BET = 0.9  # of the predictable bets; a value at its range's end costs a factor 1 - this
-_FIRST_SPREAD = 0.25  # squared coefficient of variation that the predictable bets expect before the first value
+_BLOCK = 2048  # values multiplied at once: the table of factors stays in the cache
+_UNIT = 2.0**-53
+_LARGEST_WIN = 1e290  # a larger (Z - a) / (m - a) counts as this much, which only lowers the wealth
 
 
 def betting(
@@ -28,7 +40,7 @@ def betting(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Order-free betting: K(m) = mean over f of prod_i [1 - f + f (Z_i - a) / (m - a)].
+    r"""Bet on a mean, in any order: K(m) = mean over f of prod_i [1 - f + f (Z_i - a) / (m - a)].
 
     Parameters
     ----------
@@ -42,6 +54,11 @@ def betting(
         end that lacks its range is vacuous.
     side : "both", "lower" or "upper"
         Where the error may be; the other end is then that of the range.
+
+    Returns
+    -------
+    Interval
+        Of standing MEASURED.
 
     Raises
     ------
@@ -64,47 +81,8 @@ def betting(
     return two_sided(_order_free_end, values, confidence, low, high, side, Standing.MEASURED, "order-free betting")
 
 
-def predictable(
-    values: FloatArray,
-    confidence: float,
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    side: Side = "both",
-) -> Interval:
-    r"""Predictable betting: each bet is chosen from the values before it; their order matters.
-
-    Parameters
-    ----------
-    values, confidence, low, high, side
-        As in :func:`betting`, in order of arrival (an order that does not depend on the values).
-
-    Raises
-    ------
-    ValueError
-        As in :func:`betting`.
-
-    Notes
-    -----
-    Each bet looks at earlier values only, and is made for the N values there are. Source: Waudby-Smith and Ramdas 2024
-    (JRSS-B 86), "predictable plug-in" bets; here as a share of the largest bet allowed, so that they need the range
-    on one side only and no scale. To look after every value use :func:`confidence_sequence`.
-
-    Examples
-    --------
-    >>> interval = predictable(np.full(128, 0.1), 0.95, low=-1.0, side="lower")
-    >>> round(interval.low, 3), interval.high
-    (0.072, inf)
-    """
-
-    def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
-        return lower_limit(data, low, lambda gain: predictable_bets(gain, alpha, float(gain.size)), alpha)
-
-    return two_sided(lower_end, values, confidence, low, high, side, Standing.MEASURED, "predictable betting")
-
-
 def _order_free_end(values: FloatArray, low: float, high: float, alpha: float) -> float:
-    return lower_limit(values, low, order_free, alpha)
+    return lower_limit(values, low, order_free(values.size), alpha)
 
 
 def betting_these_prompts(
@@ -116,7 +94,7 @@ def betting_these_prompts(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Order-free betting on the average, over the prompts of this batch, of each prompt's mean.
+    r"""Bet, in any order, on the average over the prompts of this batch of each prompt's mean.
 
     Parameters
     ----------
@@ -124,6 +102,11 @@ def betting_these_prompts(
         Value and prompt of each response; the responses to a prompt are independent of one another, and of the others.
     confidence, low, high, side
         As in :func:`betting`.
+
+    Returns
+    -------
+    Interval
+        Of standing MEASURED.
 
     Raises
     ------
@@ -149,41 +132,128 @@ def betting_these_prompts(
     bets = prompt_bets(group)
 
     def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
-        return lower_limit(data, low, lambda _: bets, alpha)
+        return lower_limit(data, low, bets, alpha)
 
     method = f"order-free betting, {many(int(group.max()) + 1, 'prompt')} of this batch"
     interval = two_sided(lower_end, values, confidence, low, high, side, Standing.MEASURED, method)
     return replace(interval, value=mean_of(prompt_means(np.asarray(values, dtype=np.float64), prompt)))
 
 
-# --- which bets ----------------------------------------------------------------------------------------------------
+# --- the bets, and what they win -----------------------------------------------------------------------------------
 
 
-def order_free(gain: FloatArray) -> Bets:
-    """The same bet on every value, at each of :data:`LEVELS`: the wealth does not depend on the order."""
-    return Bets(np.ones(gain.size), LEVELS)
+@dataclass(frozen=True, slots=True)
+class Bets:
+    """Bets b_(g, i) = level_g * share_i < 1 of G wealths (their mean is the wealth) on N values."""
+
+    share: FloatArray  # [N], in (0, 1]
+    level: FloatArray  # [G], in (0, 1]
+
+
+def order_free(n: int) -> Bets:
+    """Return the same bet on each of n values, at each of :data:`LEVELS`: the order does not matter."""
+    return Bets(np.ones(n), LEVELS)
 
 
 def prompt_bets(group: IntArray) -> Bets:
-    """The same bets on all responses to a prompt, inversely to their number, at each of :data:`LEVELS`."""
+    """Return equal bets on all responses to a prompt, inversely to their number, at each of :data:`LEVELS`."""
     count = np.bincount(group)
     return Bets((count.min() / count)[group], LEVELS)
 
 
-def predictable_bets(gain: FloatArray, alpha: float, looks: float | FloatArray) -> Bets:
-    r"""Bet sqrt(2 log(1/alpha) / (q_(i-1) looks_i)), at most 0.9, on value i.
+def lower_limit(values: FloatArray, low: float, bets: Bets, alpha: float) -> float:
+    r"""Return the m >= low where mean_g prod_i [1 - b + b (Z_i - low) / (m - low)] is 1/alpha, or a little less.
 
-    q is the squared coefficient of variation of the gains Z - a before i, drawn toward 1/4 as one more value
-    would. This is the growth-optimal bet for ``looks`` values of that spread. Any bet that does not use value i or
-    later ones is valid; this choice only decides the width.
+    Parameters
+    ----------
+    values : array [N]
+        Not below ``low``; +inf counts as the largest float.
+    low : float
+        Range of the values; -inf gives -inf.
+    bets : Bets
+        On the N values.
+    alpha : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        Never above the m where it is 1/alpha.
     """
-    unit = gain[np.argmax(gain > 0.0)]  # the first gain: before it all is 0, so no bet sees it early
+    if math.isinf(low):
+        return -math.inf
+    return round_down(Fraction(low) + Fraction(largest_gap(gains(values, low), bets, alpha)))
+
+
+def gains(values: FloatArray, low: float) -> FloatArray:
+    """Return Z - low, rounded down."""
     with np.errstate(over="ignore", under="ignore"):
-        seen = np.minimum(gain / unit if unit > 0.0 else gain, 1e150)  # squares must not overflow
-        total, squares = np.cumsum(seen), np.cumsum(np.square(seen))
-    count = np.arange(1.0, gain.size + 1.0)
-    spread = np.square(count)  # zeros only: as large as if the next value were the first gain
-    some = total > 0.0
-    spread[some] = np.maximum(squares[some] / np.square(total[some] / count[some]) - count[some], 0.0)
-    before = np.concatenate([[_FIRST_SPREAD], (_FIRST_SPREAD + spread) / (count + 1.0)])[:-1]
-    return Bets(np.minimum(np.sqrt(-2.0 * math.log(alpha) / (before * looks)), _LARGEST_BET), _ONE_LEVEL)
+        return np.nextafter(np.minimum(values - low, sys.float_info.max), 0.0)
+
+
+def largest_gap(gain: FloatArray, bets: Bets, alpha: float, start: float = 0.0) -> float:
+    """Return a gap m - low where the wealth is 1/alpha or more, as large as rounding allows; 0 if there is none.
+
+    log K is convex and decreasing in log(gap): each factor 1 - b + b s e^-t is, in logarithm. So a Newton step
+    from anywhere lands where K >= 1/alpha, and from there the steps rise to the root without passing it. What
+    rounding adds is taken back until K is at least 1/alpha with all rounding errors counted against it.
+    """
+    largest = float(gain.max())
+    if largest < 1e-280:
+        return 0.0
+    target = -math.log(alpha) * (1.0 + 4.0 * _UNIT)
+    gap = start or largest * float(np.mean(gain / largest))
+    for _ in range(100):
+        height, slope = _log_wealth(gain, bets, gap)
+        step = min(max((height - target) / -slope, -30.0), 30.0)
+        gap *= math.exp(step)
+        if abs(step) < 1e-13 or gap < 1e-300:
+            break
+    back = 1e-14
+    while gap >= 1e-300:
+        if log_wealth_down(gain, bets, gap) >= target:
+            return gap
+        gap *= 1.0 - back
+        back = min(2.0 * back, 0.5)
+    return 0.0
+
+
+def _factors(gain: FloatArray, bets: Bets, gap: float) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield factors [G, block] of the wealths, and the part of each that the value brought."""
+    for first in range(0, gain.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        bet = bets.level[:, None] * bets.share[block]
+        with np.errstate(over="ignore", under="ignore"):
+            won = bet * np.minimum(gain[block] / gap, _LARGEST_WIN)
+        yield (1.0 - bet) + won, won
+
+
+def _log_wealth(gain: FloatArray, bets: Bets, gap: float) -> tuple[float, float]:
+    """Return the log of the wealth, and its derivative by log(gap)."""
+    logs, slopes = np.zeros(bets.level.size), np.zeros(bets.level.size)
+    for factor, won in _factors(gain, bets, gap):
+        logs += np.log(factor).sum(axis=1)
+        slopes -= (won / factor).sum(axis=1)
+    with np.errstate(under="ignore"):
+        part = np.exp(logs - logs.max())
+        return float(logs.max() + math.log(part.mean())), float(part @ slopes / part.sum())
+
+
+def log_wealth_down(gain: FloatArray, bets: Bets, gap: float) -> float:
+    """Return a lower value of the log of the wealth, every rounding error counted.
+
+    A factor carries at most 8 roundings relative to itself, each up to 1/(1 - largest bet) times larger because of
+    the 1 - b in it; a logarithm 4 relative to itself; and a sum in blocks those of its depth.
+    """
+    logs, sizes = np.zeros(bets.level.size), np.zeros(bets.level.size)
+    for factor, _ in _factors(gain, bets, gap):
+        terms = np.log(factor)
+        logs += terms.sum(axis=1)
+        sizes += np.abs(terms).sum(axis=1)
+    steady = 1.0 - bets.level * float(bets.share.max())
+    depth = 300 + gain.size // _BLOCK
+    logs -= _UNIT * (8.0 * gain.size / steady + 2.0 * depth * sizes)
+    largest = float(logs.max())
+    with np.errstate(under="ignore"):
+        mean = float(np.exp(logs - largest).mean())
+    return largest + math.log(mean) - 64.0 * _UNIT * (1.0 + abs(largest))

@@ -16,7 +16,7 @@ import numpy as np
 
 from bounds._checks import FloatArray, refuse
 from bounds._rounding import dot_up, exact, interval, round_down, sqrt_up, sum_up, upper_value
-from bounds.intervals.sample import Side, checked_values, two_sided
+from bounds.intervals.ends import Side, checked_values, two_sided
 from bounds.results import Interval, Standing
 
 
@@ -28,12 +28,19 @@ def hoeffding(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Hoeffding's inequality: mean -+ (high - low) sqrt(log(1/alpha) / (2N)) for each end at error alpha.
+    r"""Bound a mean by Hoeffding's inequality.
+
+    Each end is mean -+ (high - low) sqrt(log(1/alpha) / (2N)), at error alpha.
 
     Parameters
     ----------
     values, confidence, low, high, side
         As in :func:`~bounds.intervals.betting`; both ends need the whole range.
+
+    Returns
+    -------
+    Interval
+        Of standing MEASURED.
 
     Raises
     ------
@@ -67,12 +74,19 @@ def empirical_bernstein(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Empirical Bernstein: mean -+ (sqrt(2 V l / N) + 7 (high - low) l / (3 (N - 1))), l = log(2/alpha).
+    r"""Bound a mean by its sample variance (empirical Bernstein).
+
+    Each end is mean -+ (sqrt(2 V l / N) + 7 (high - low) l / (3 (N - 1))), l = log(2/alpha).
 
     Parameters
     ----------
     values, confidence, low, high, side
         As in :func:`~bounds.intervals.betting`; both ends need the whole range.
+
+    Returns
+    -------
+    Interval
+        Of standing MEASURED.
 
     Raises
     ------
@@ -114,12 +128,17 @@ def clopper_pearson(
     high: float = 1.0,
     side: Side = "both",
 ) -> Interval:
-    r"""Clopper-Pearson: the exact interval of a share, for values that are ``low`` or ``high`` and nothing between.
+    r"""Return Clopper-Pearson's exact interval of a share, of values that are ``low`` or ``high``, nothing between.
 
     Parameters
     ----------
     values, confidence, low, high, side
         As in :func:`~bounds.intervals.betting`.
+
+    Returns
+    -------
+    Interval
+        Of standing MEASURED.
 
     Raises
     ------
@@ -151,7 +170,7 @@ def _clopper_pearson_end(values: FloatArray, low: float, high: float, alpha: flo
 
 @lru_cache(maxsize=4096)
 def _least_share(k: int, n: int, alpha: float) -> float:
-    """The share at which a binomial count of n is k or more with probability alpha, or a little below."""
+    """Return the share at which a binomial count of n is k or more with probability alpha, or a little below."""
     from scipy.special import betaincinv
 
     if k == 0:
@@ -165,7 +184,7 @@ def _least_share(k: int, n: int, alpha: float) -> float:
 
 
 def _binomial_tail_up(k: int, n: int, share: float) -> Fraction:
-    """An upper value of the probability that a binomial count of n is k or more.
+    """Return an upper value of the probability that a binomial count of n is k or more.
 
     The first term is enclosed; the others are it times a running product of ratios, at most 6 roundings each.
     """
@@ -188,12 +207,12 @@ def _binomial_tail_up(k: int, n: int, share: float) -> Fraction:
 
 @cache
 def _log_up(x: Fraction) -> Fraction:
-    """An upper value of log(x), x > 1."""
+    """Return an upper value of log(x), x > 1."""
     return upper_value(lambda c: c.log(interval(c, x)), bits=64)
 
 
 def _mean_down(values: FloatArray) -> Fraction:
-    """A lower value of the mean of finite values, closer than an ulp of the largest."""
+    """Return a lower value of the mean of finite values, closer than an ulp of the largest."""
     scale = math.frexp(float(np.abs(values).max()))[1]
     with np.errstate(under="ignore"):
         total = math.fsum(np.ldexp(values, -scale).tolist())

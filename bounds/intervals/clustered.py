@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from bounds._checks import FloatArray, IntArray, confidence_level, refuse
-from bounds._show import many
-from bounds.intervals.sample import Side, mean_of, prompt_means, prompt_numbers, two_sided
+from bounds._text import many
+from bounds.intervals.ends import Side, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.results import Interval, Standing
 
 
@@ -20,13 +20,20 @@ def student_t(
     high: float = math.inf,
     side: Side = "both",
 ) -> Interval:
-    r"""Student's t: mean -+ t_(N-1) (1 - alpha) s / sqrt(N) for each end at error alpha, cut at the range.
+    r"""Return Student's t interval, cut at the range.
+
+    Each end is mean -+ t_(N-1) (1 - alpha) s / sqrt(N), at error alpha.
 
     Parameters
     ----------
     values, confidence, low, high, side
         As in :func:`~bounds.intervals.betting`, except that the confidence is reached only as N grows:
         too late for skewed values.
+
+    Returns
+    -------
+    Interval
+        Of standing ESTIMATED.
 
     Raises
     ------
@@ -55,7 +62,7 @@ def _t_end(values: FloatArray, low: float, high: float, alpha: float) -> float:
 def leave_one_out(
     reward: FloatArray, product: FloatArray, prompt: IntArray, confidence: float, *, side: Side = "both"
 ) -> Interval:
-    r"""J(theta) - J(roll) by a t-interval over prompts of (R - b)(P - 1), b the mean reward of the other responses.
+    r"""Estimate J(theta) - J(roll) by a t-interval over prompts of (R - b)(P - 1), b the others' mean reward.
 
     Parameters
     ----------
@@ -65,6 +72,11 @@ def leave_one_out(
         Reached only as the number of prompts grows, and late where P has a heavy tail.
     side : "both", "lower" or "upper"
         Where the error may be; the other end is then infinite.
+
+    Returns
+    -------
+    Interval
+        Of standing ESTIMATED.
 
     Raises
     ------
@@ -103,14 +115,14 @@ def leave_one_out(
     method = "asymptotic, leave-one-out baseline, t"
     if not np.isfinite(terms).all():
         confidence = confidence_level(confidence)
-        return Interval(math.nan, -math.inf, math.inf, confidence, Standing.ESTIMATED, f"{method}; P overflows")
+        return Interval(math.nan, -math.inf, math.inf, confidence, Standing.ESTIMATED, f"{method} (P overflows)")
     return two_sided(
         _t_end, prompt_means(terms, group), confidence, -math.inf, math.inf, side, Standing.ESTIMATED, method
     )
 
 
 def leave_one_out_baseline(reward: FloatArray, group: IntArray) -> FloatArray:
-    """For each response [N], the mean reward of the other responses to its prompt (of the other prompts, if alone)."""
+    """Return for each response [N] the mean reward of the others to its prompt (of the other prompts, if alone)."""
     count = np.bincount(group)
     total = np.bincount(group, weights=reward)
     means = total / count
@@ -122,7 +134,7 @@ def leave_one_out_baseline(reward: FloatArray, group: IntArray) -> FloatArray:
 def clustered_mean(
     values: FloatArray, prompt: IntArray, confidence: float, *, low: float = -math.inf, high: float = math.inf
 ) -> Interval:
-    """Mean over prompts of the mean over a prompt's responses, with a t-interval over prompts.
+    """Average over prompts the mean over a prompt's responses, with a t-interval over prompts.
 
     Parameters
     ----------
@@ -132,6 +144,11 @@ def clustered_mean(
         Nominal coverage; reached only as the number of prompts grows.
     low, high : float
         Where the true mean lies for certain: the interval is cut there.
+
+    Returns
+    -------
+    Interval
+        Of standing ESTIMATED.
 
     Notes
     -----
@@ -151,7 +168,20 @@ def clustered_ratio(
     *,
     low: float = -math.inf,
 ) -> Interval:
-    """Pooled ratio sum(numerator) / sum(denominator), clustered by prompt (delta method)."""
+    """Estimate the pooled ratio sum(numerator) / sum(denominator), clustered by prompt (delta method).
+
+    Parameters
+    ----------
+    numerator, denominator, prompt : arrays [N]
+        Of each response; prompts are 0, 1, ...
+    confidence, low
+        As in :func:`clustered_mean`.
+
+    Returns
+    -------
+    Interval
+        Of standing ESTIMATED.
+    """
     top = np.asarray(np.bincount(prompt, weights=numerator), dtype=np.float64)
     bottom = np.asarray(np.bincount(prompt, weights=denominator), dtype=np.float64)
     value = float(top.sum() / bottom.sum())

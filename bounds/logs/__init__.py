@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bounds._checks import unknown
+from bounds._checks import takes_parameters_of, unknown
 from bounds.logs.formats import FORMATS
 from bounds.logs.log import Log, Paths, open_log
 from bounds.logs.traces import TraceSet
@@ -16,6 +16,7 @@ __all__ = ["FORMATS", "Log", "example_path", "example_traces", "open_log", "read
 _EXAMPLES = {"responses": "example.parquet", "run": "run.parquet"}
 
 
+@takes_parameters_of(open_log)
 def read_traces(paths: Paths, **options: Any) -> TraceSet:
     """Read logged responses from files of any trainer into memory; as ``open_log(paths, ...).read()``.
 

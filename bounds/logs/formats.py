@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bounds._checks import unknown
-from bounds._terminal import TerminalTable
+from bounds._text import TerminalTable
 from bounds.logs import canonical, nemo_rl, prime_rl, servers, slime
 from bounds.logs.batch import Batch, TraceError, Wanted
 from bounds.logs.decode import Head

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, integer
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.batch import Batch, Row, TraceError, Wanted, in_batches
 from bounds.logs.checks import Checked, Checker, Reading, paired, same
 from bounds.logs.decode import look
@@ -206,8 +206,7 @@ class Log:
                 finished(self.files[file].path)
         if not responses and not skip:
             raise no_response(left_out)
-        said = LeftOut(notes=tuple(filter(None, (*notes, repeats.remark()))))
-        yield TraceSet.nothing(self.reading, self.horizon, said)
+        yield TraceSet.nothing(self.reading, self.horizon, LeftOut(notes=tuple(notes)))
 
     def _changed(self, part: TraceSet) -> TraceSet | None:
         for change in self.changes:
@@ -432,15 +431,13 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class _Repeats:
-    """Notices the same prompt with bitwise the same rollout log-probs, in constant memory."""
+    """Notices files that repeat an earlier one: bitwise the same log-probs of the same prompts; in constant memory."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(_SLOTS, dtype=np.uint64)
         self._file = np.zeros(_SLOTS, dtype=np.int64)
         self._rows: Counter[int] = Counter()  # of each file, those that were looked at
         self._again: Counter[tuple[int, int]] = Counter()  # of an earlier and a later file, rows that stand in both
-        self._count = 0
-        self._first = ""
 
     def see(self, batch: Checked, file: int | None) -> None:
         """Look at the rows of a file; None where each row says its file.
@@ -461,12 +458,6 @@ class _Repeats:
         self._again.update((earlier, later) for earlier, later in pairs if earlier != later)
         self._rows.update(files.tolist())
         self._seen[slot[~again]], self._file[slot[~again]] = number[~again], files[~again]
-        repeated = np.ones(rows.size, dtype=np.bool_)
-        repeated[np.unique(number, return_index=True)[1]] = False
-        again |= repeated  # also those that stand in this very batch twice
-        self._count += int(again.sum())
-        if again.any() and not self._first:
-            self._first = batch.batch.places[int(rows[np.argmax(again)])]
 
     def refuse_chunks(self, paths: list[Path]) -> None:
         """Refuse a file if half of it stood in an earlier one, or half of an earlier one stands in it."""
@@ -476,16 +467,6 @@ class _Repeats:
                     f"{paths[later]}: {again} of its responses stand, bitwise the same, in a file before it (chunks "
                     "that repeat earlier ones?); give each response once"
                 )
-
-    def remark(self) -> str:
-        """Say what to warn of, or ""."""
-        if not self._count:
-            return ""
-        return (
-            f"{many(self._count, 'response')} standing in the log twice (same prompt, bitwise the same rollout "
-            f"log-probs; first: {self._first}), too improbable to be drawn twice: they count twice here, and "
-            "intervals are too narrow"
-        )
 
 
 def _mixed(*columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
-from bounds._show import many
+from bounds._text import many
 from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches, plain_text
 from bounds.logs.canonical import write_parquet
 from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading

@@ -28,18 +28,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, IntArray, unknown
+from bounds._checks import BoolArray, FloatArray, IntArray, parse_number, unknown
 from bounds.masks.statistics import (
     STATISTICS,
+    TOKEN,
     TOKEN_STATISTICS,
     Tokens,
     TokenStatistic,
     counted,
     exact_text,
+    ln_trm_constants,
     pooled,
     threshold,
 )
-from bounds.masks.thresholds import bounds_of, canonical_ln_trm, token_of
 from bounds.masks.trainers import TRAINERS, in_own_form, options_of
 
 __all__ = ["PAPER", "STATISTICS", "TOKEN_STATISTICS", "Criterion", "Mask", "pooled"]
@@ -54,6 +55,8 @@ PAPER: Mapping[str, str] = {
 _CRITERION = re.compile(r"(?P<name>ln_trm\([^()]*\)|\w+)\s*(?P<sign><=|>=|=)\s*(?P<value>\S+)")
 _COMMA = re.compile(r",(?![^()]*\))")
 _CLIP = "clip_"
+_LOOKS_LIKE_RATIO = 0.9  # a mean divergence of a token that large was meant as a bound on a ratio
+_ONE_END = {"seq_max_ratio": "<=", "seq_min_ratio": ">="}  # the other end is no trust region
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Criterion:
 
     @property
     def _token(self) -> TokenStatistic:
-        return token_of(self.statistic)
+        return _token_of(self.statistic)
 
     @property
     def _has_low(self) -> bool:
@@ -125,15 +128,15 @@ class Criterion:
             )
         name, value = match["name"], match["value"]
         if name.startswith("ln_trm("):
-            name = canonical_ln_trm(name)
+            name = _canonical(name)
         elif name not in (*STATISTICS, *TOKEN_STATISTICS):
             raise ValueError(unknown("mask statistic", name, (*STATISTICS, *TOKEN_STATISTICS)))
         if clips and not name.endswith("_ratio"):
             raise ValueError(f"clip_ truncates a ratio such as clip_token_ratio<=2, got {bare!r}")
-        return cls(name, *bounds_of(name, match["sign"], value), clips)
+        return cls(name, *_range(name, match["sign"], value), clips)
 
     def holds(self, statistic: FloatArray) -> BoolArray:
-        """Whether it holds, for each value of its statistic (of its logarithm, for a ratio)."""
+        """Return whether it holds, for each value of its statistic (of its logarithm, for a ratio)."""
         low, high = self.limits
         return np.asarray((statistic <= high) & (statistic >= low))
 
@@ -144,7 +147,7 @@ class Criterion:
         return low if self._has_low else -math.inf, high
 
     def reach(self, statistic: FloatArray) -> FloatArray:
-        """How far each value is from agreement: the threshold (of both ends) at which it would just hold."""
+        """Return how far each value is from agreement: the threshold (of both ends) at which it would just hold."""
         if not self._token.logs:
             return statistic
         two_sided = self._has_low and self.high < math.inf
@@ -153,7 +156,7 @@ class Criterion:
             return np.asarray(np.exp(exponent))
 
     def at(self, reach: float) -> Criterion | None:
-        """The criterion of this kind with that threshold; None where it would be at agreement, or reject it."""
+        """Return the criterion of this kind with that threshold; None where it would be at agreement, or reject it."""
         if not self._token.centre < reach < math.inf:
             return None
         low = 1.0 / reach if self._has_low else self.low
@@ -177,6 +180,10 @@ class Mask:
     def parse(cls, text: str) -> Self:
         """Read a comma of criteria, or ``TRAINER:OPTION=VALUE ...`` with a trainer's own option names.
 
+        Returns
+        -------
+        Mask
+
         Raises
         ------
         ValueError
@@ -198,7 +205,7 @@ class Mask:
 
     @classmethod
     def from_trainer(cls, trainer: str, **options: Any) -> Self:
-        """The rule that a trainer applies, from its own option names; ``str`` shows it in our form.
+        """Read the rule that a trainer applies from its own option names; ``str`` shows it in our form.
 
         Parameters
         ----------
@@ -208,6 +215,10 @@ class Mask:
         **options
             As the trainer takes them, numbers or text. A rule that is not asked for is off; bounds that are left
             out have the trainer's defaults.
+
+        Returns
+        -------
+        Mask
 
         Raises
         ------
@@ -229,7 +240,7 @@ class Mask:
             raise ValueError(f"{name} would apply {own}: {error}") from None
 
     def keep(self, log_ratio: FloatArray, starts: IntArray, kl: FloatArray | None = None) -> BoolArray:
-        """Which responses [N] it keeps.
+        """Return which responses [N] it keeps.
 
         Parameters
         ----------
@@ -239,6 +250,20 @@ class Mask:
             Where each response starts; no response is empty.
         kl : array [tokens], optional
             Exact KL(roll||theta) at each context.
+
+        Returns
+        -------
+        array of bool [N]
+
+        Raises
+        ------
+        ValueError
+            If a criterion needs the exact KL, and there is none.
+
+        Examples
+        --------
+        >>> Mask.parse("seq_max_k2<=0.05").keep(np.array([0.1, -0.4]), np.array([0, 1, 2])).tolist()
+        [True, False]
         """
         tokens = Tokens(log_ratio, starts, kl)
         kept = np.ones(starts.size - 1, dtype=np.bool_)
@@ -247,7 +272,7 @@ class Mask:
         return kept
 
     def holds(self, statistics: Mapping[str, FloatArray]) -> BoolArray:
-        """Which responses [N] it keeps, from the statistics of :attr:`statistics` [N]."""
+        """Return which responses [N] it keeps, from the statistics of :attr:`statistics` [N]."""
         kept = np.ones(next(iter(statistics.values())).size, dtype=np.bool_)
         for criterion in self.dropping:
             kept &= criterion.holds(statistics[criterion.statistic])
@@ -267,3 +292,98 @@ class Mask:
     def statistics(self) -> tuple[str, ...]:
         """The names of what it looks at."""
         return tuple(dict.fromkeys(name for c in self.criteria for name in c.columns))
+
+
+def _token_of(name: str) -> TokenStatistic:
+    """Return the statistic of a token that a criterion's statistic is made of."""
+    if name.startswith("ln_trm("):
+        return TOKEN["ratio_deviation"]
+    return TOKEN[TOKEN_STATISTICS[name] if name in TOKEN_STATISTICS else STATISTICS[name][1]]
+
+
+def _canonical(name: str) -> str:
+    """Write ``ln_trm(...)`` with its constants in one order and spelling."""
+    cap, epsilon, delta = ln_trm_constants(name)
+    given = [f"{k}={exact_text(v)}" for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None]
+    return f"ln_trm({','.join([f'T={cap}', *given])})"
+
+
+def _range(name: str, sign: str, text: str) -> tuple[float, float]:
+    """Return the range that a threshold means; what cannot be meant is refused with what likely is."""
+    token = _token_of(name)
+    if (only := _ONE_END.get(name, sign)) != sign:
+        raise ValueError(f"{name} takes one bound, {name}{only}NUMBER, got {name}{sign}{text}")
+    if sign not in token.signs and not (sign == "=" and token.signs == ("<=",)):
+        raise ValueError(_wrong_sign(name, token, text))
+    if token.signs == ("<=",):
+        return _upper_bound(name, token, text)
+    if sign == "=":
+        return _both_bounds(name, token, text)
+    value = _number(name, text)
+    if not (value > token.centre if sign == "<=" else value < token.centre):
+        raise ValueError(
+            f"{name}{sign} takes a bound on {token.meaning} {'above' if sign == '<=' else 'below'} 1, got "
+            f"{name}{sign}{text}" + (_divergence_instead(name, text) if value < 1.0 else "")
+        )
+    return (0.0, value) if sign == "<=" else (value, math.inf)
+
+
+def _upper_bound(name: str, token: TokenStatistic, text: str) -> tuple[float, float]:
+    value = _number(name, text)
+    if value <= token.centre:
+        raise ValueError(
+            f"{name} is a mean of {token.meaning}, which is at least 1; its threshold must be above that, got "
+            f"{name}<={text}; for a mean of |theta/roll - 1| write seq_mean_ratio_deviation<={text}"
+        )
+    if name.startswith("seq_mean") and not token.centre and value >= _LOOKS_LIKE_RATIO:
+        both = f"{min(value, 1 / value):g}_{max(value, 1 / value):g}"
+        raise ValueError(
+            f"{name} takes {token.meaning} per token such as 0.001, got {name}<={text}, which looks like a "
+            f"bound on a ratio; for that write seq_mean_k1={both}"
+        )
+    return 0.0, value
+
+
+def _both_bounds(name: str, token: TokenStatistic, text: str) -> tuple[float, float]:
+    low, mark, high = text.removeprefix("-").partition("_")
+    if not mark:
+        raise ValueError(_wrong_sign(name, token, text))
+    if token.logs:
+        bounds = _number(name, text.partition("_")[0]), _number(name, high)
+    else:
+        bounds = -_number(name, low) if text.startswith("-") else _number(name, low), _number(name, high)
+    if not bounds[0] < token.centre < bounds[1]:
+        domain = "0 < LOW < 1 < HIGH" if token.centre else "LOW < 0 < HIGH"
+        raise ValueError(f"{name} must have bounds LOW_HIGH with {domain}, got {name}={text}")
+    return bounds
+
+
+def _wrong_sign(name: str, token: TokenStatistic, text: str) -> str:
+    if token.signs == ("<=",):
+        return f"{name} takes an upper bound only, {name}<=NUMBER, got {text!r}"
+    example = "0.999_1.001" if token.centre else "-0.2_0.2"
+    message = f"{name} takes bounds LOW_HIGH on {token.meaning} such as {example}, got {text!r}"
+    try:
+        value = parse_number(text)
+    except ValueError:
+        return message
+    if value > 1.0:
+        return f"{message}; for a factor either way write {name}={1 / value:g}_{value:g}"
+    return message + (_divergence_instead(name, text) if token.centre else "")
+
+
+def _divergence_instead(name: str, text: str) -> str:
+    pool = {"product": "sum", "geometric": "mean", "min": "max"}
+    parts = [pool.get(part, part) for part in name.split("_")[:-1]]
+    return f"; for a divergence threshold write {'_'.join([*parts, 'k3'])}<={text}"
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = parse_number(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0.0):
+        hint = "; bounds LOW_HIGH belong to k1 and ratio" if "_" in text else ""
+        raise ValueError(f"the threshold of {name} must be a positive number, got {text!r}{hint}")
+    return value

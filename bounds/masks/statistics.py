@@ -119,7 +119,7 @@ _LN_TRM = re.compile(r"ln_trm\(([^()]*)\)")
 
 
 def pooled(name: str, tokens: Tokens) -> FloatArray:
-    """A statistic of each response [N].
+    """Compute a statistic of each response [N].
 
     Parameters
     ----------
@@ -129,6 +129,11 @@ def pooled(name: str, tokens: Tokens) -> FloatArray:
         ``ln_trm(T=4096,epsilon=0.005,delta=0.0001)``.
     tokens : Tokens
         The tokens.
+
+    Returns
+    -------
+    array [N]
+        Of a ratio its logarithm.
 
     Raises
     ------
@@ -161,14 +166,14 @@ def pooled(name: str, tokens: Tokens) -> FloatArray:
 
 
 def threshold(token: TokenStatistic, value: float) -> float:
-    """What the values of a statistic are compared with."""
+    """Return what the values of a statistic are compared with."""
     if not token.logs:
         return value
     return math.log(value) if value > 0.0 else -math.inf
 
 
 def counted(statistic: str, low: float, high: float) -> tuple[str, ...]:
-    """Names of the counts of tokens below ``low`` and above ``high``; an end that is infinite (or no ratio) is none."""
+    """Name the counts of tokens below ``low`` and above ``high``; an end that is infinite (or no ratio) is none."""
     nothing = 0.0 if TOKEN[TOKEN_STATISTICS[statistic]].logs else -math.inf
     below = (f"{statistic}<{exact_text(low)}",) if low > nothing else ()
     above = (f"{statistic}>{exact_text(high)}",) if high < math.inf else ()
@@ -176,7 +181,7 @@ def counted(statistic: str, low: float, high: float) -> tuple[str, ...]:
 
 
 def ln_trm_constants(name: str) -> tuple[int, float | None, float | None]:
-    """Cap T, epsilon and delta of ``ln_trm(T=...,epsilon=...,delta=...)``; one of the latter may be left out.
+    """Read cap T, epsilon and delta from ``ln_trm(T=...,epsilon=...,delta=...)``; one of the latter may be left out.
 
     Raises
     ------
@@ -202,9 +207,10 @@ def _ln_trm_weights(cap: int, epsilon: float | None, delta: float | None) -> Flo
 
 
 def _weighted_deviation(tokens: Tokens, cap: int, epsilon: float | None, delta: float | None) -> FloatArray:
-    """LN-TRM: sum_t |rho_t - 1| w_t / sum_{t<=T} w_t, w_t = min(1, (T-t) epsilon, sqrt((T-t) delta/2)), T the cap.
+    """Compute LN-TRM: sum_t |rho_t - 1| w_t / sum_{t<=T} w_t, w_t = min(1, (T-t) epsilon, sqrt((T-t) delta/2)).
 
-    v2 of the paper puts the realised length in the weights; that is not valid in the adaptive bound they come from.
+    T is the cap. v2 of the paper puts the realised length there; that is not valid in the adaptive bound that the
+    weights come from.
     """
     lengths = tokens.lengths
     if lengths.max() > cap:
@@ -217,7 +223,7 @@ def _weighted_deviation(tokens: Tokens, cap: int, epsilon: float | None, delta: 
 
 
 def unviolated(p: float, length: npt.ArrayLike) -> FloatArray:
-    """(1 - p)^length: what a maximum keeps of responses of so many tokens, were violations independent.
+    """Return (1 - p)^length: what a maximum keeps of responses of so many tokens, were violations independent.
 
     >>> unviolated(1e-3, [256, 4096]).round(3).tolist()
     [0.774, 0.017]
@@ -227,6 +233,6 @@ def unviolated(p: float, length: npt.ArrayLike) -> FloatArray:
 
 
 def exact_text(x: float) -> str:
-    """The shortest text that reads back as ``x``."""
+    """Write the shortest text that reads back as ``x``."""
     short = f"{x:g}"
     return short if float(short) == x else repr(float(x))

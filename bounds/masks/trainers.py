@@ -8,9 +8,8 @@ trainer          where                                                   what is
 ===============  ======================================================  ==============================================
 verl             trainer/ppo/rollout_corr_helper.py, b178a3cd5           k1 = log(mu/pi) with logs of its bounds; one
                                                                          number U for k1 means 1/U to U
-verl, older      the same file before 518bada21 (Dec 2025)               pi/mu; lower bound 1/upper unless given; veto:
+slime            examples/train_infer_mismatch_helper/mis.py, 624b824a8  pi/mu; rs bounds default to tis bounds; veto:
                                                                          any pi/mu < threshold drops the response
-slime            examples/train_infer_mismatch_helper/mis.py, 624b824a8  pi/mu; rs bounds default to tis bounds; veto
 TRL              trainer/grpo_trainer.py, f2cd57710                      pi/mu; "sequence" is the product
 SkyRL            utils/off_policy_correction_utils.py, a9564572e         pi/mu; outlier_token drops the response
 NeMo-RL          algorithms/loss/loss_functions.py, grpo.py, 7ea279abf   pi/mu; mean of exp\|d\| <= threshold
@@ -20,7 +19,7 @@ ms-swift         rlhf_trainers/grpo_trainer.py, 3602360a5                pi/mu <
                                                                          mean
 ===============  ======================================================  ==============================================
 
-verl and ms-swift clamp d of each token to +-20 before they pool, older verl, slime and SkyRL clamp what they compare.
+verl and ms-swift clamp d of each token to +-20 before they pool, slime and SkyRL clamp what they compare.
 We clamp nothing: a response with \|d\| > 20 somewhere may be kept by verl or ms-swift and dropped here. Ratios are
 compared by their logarithms here, in float64, and mostly as float32 ratios there: rounding decides at a threshold.
 """
@@ -36,7 +35,7 @@ from bounds.masks.statistics import exact_text
 
 _OPTION = re.compile(r"(?:^|[\s,;])-{0,2}(?P<name>[A-Za-z_][\w.-]*)\s*=")
 _LEVELS = {"token": "token_ratio", "sequence": "seq_product_ratio", "geometric": "seq_geometric_ratio"}
-_VERL_NOW = tuple(
+_VERL = tuple(
     [f"token_k{k}" for k in (1, 2, 3)]
     + [f"seq_{pool}_k{k}" for pool in ("sum", "mean") for k in (1, 2, 3)]
     + ["seq_max_k2", "seq_max_k3"]
@@ -44,7 +43,7 @@ _VERL_NOW = tuple(
 
 
 def options_of(text: str) -> dict[str, str]:
-    """Options as people paste them: ``NAME=VALUE`` with commas or blanks between, values may hold commas.
+    """Read options as people paste them: ``NAME=VALUE`` with commas or blanks between, values may hold commas.
 
     >>> options_of("algorithm.rollout_correction.rollout_rs=seq_max_k2,seq_mean_k3 rollout_rs_threshold='0.1,0.002'")
     {'rollout_rs': 'seq_max_k2,seq_mean_k3', 'rollout_rs_threshold': '0.1,0.002'}
@@ -62,7 +61,7 @@ def options_of(text: str) -> dict[str, str]:
 
 
 def in_own_form(trainer: str, options: Mapping[str, Any]) -> str:
-    """The criteria that a trainer applies, as text.
+    """Write the criteria that a trainer applies, as text.
 
     Raises
     ------
@@ -115,7 +114,7 @@ class _Options:
 
 
 def _text(value: Any) -> str | None:
-    """A value as typed; nothing, none and null are None, a Python list is a comma."""
+    """Return a value as typed; nothing, none and null are None, a Python list is a comma."""
     if isinstance(value, list | tuple):
         value = ",".join(str(_text(v)) for v in value)
     text = exact_text(value) if isinstance(value, float) else str(value).strip()
@@ -123,7 +122,7 @@ def _text(value: Any) -> str | None:
 
 
 def _between(name: str, low: float | None, high: float | None) -> str:
-    """A ratio must lie between both ends, or beyond the one that is given."""
+    """Write that a ratio must lie between both ends, or beyond the one that is given."""
     if high is None:
         if low is None:
             raise ValueError(f"a bound on {name} is missing")
@@ -135,43 +134,29 @@ def _verl(o: _Options) -> list[str]:
     criteria = []
     names = list(dict.fromkeys(n.strip() for n in (o.text("rollout_rs") or "").split(",") if n.strip()))
     thresholds = [t.strip() for t in (o.text("rollout_rs_threshold") or "").split(",") if t.strip()]
-    lower, veto = o.number("rollout_rs_threshold_lower"), o.number("rollout_token_veto_threshold")
     if names and len(thresholds) not in (1, len(names)):
         raise ValueError(
             f"verl: rollout_rs_threshold must hold one threshold for all or one for each of the {len(names)} "
             f"values of rollout_rs, got {len(thresholds)}"
         )
     for name, given in zip(names, thresholds * (len(names) if len(thresholds) == 1 else 1), strict=True):
-        if name in _LEVELS:  # older
-            high = _number_of("rollout_rs_threshold", given)
-            criteria.append(_between(_LEVELS[name], 1.0 / high if lower is None else lower, high))
-        elif name in _VERL_NOW:
-            criteria.append(f"{name}={_k1_bounds(given)}" if name.endswith("k1") else f"{name}<={given}")
-        else:
-            raise ValueError(f"verl: {unknown('rollout_rs', name, (*_VERL_NOW, *_LEVELS))}")
-    if veto is not None:  # older
-        criteria.append(_between("seq_min_ratio", veto, None))
+        if name not in _VERL:
+            raise ValueError(f"verl: {unknown('rollout_rs', name, _VERL)}")
+        criteria.append(f"{name}={_k1_bounds(given)}" if name.endswith("k1") else f"{name}<={given}")
     level = o.choice("rollout_is", ("token", "sequence"))
     cap = o.number("rollout_is_threshold", 2.0)
     return [*criteria, *([_between(f"clip_{_LEVELS[level]}", None, cap)] if level else [])]
 
 
 def _k1_bounds(given: str) -> str:
-    """Verl takes LOW_HIGH, or one number for the same factor either way (one below 1 cannot be meant)."""
+    """Read LOW_HIGH as verl does, or one number for the same factor either way (one below 1 cannot be meant)."""
     if "_" in given:
         return given
-    value = _number_of("rollout_rs_threshold", given)
-    return f"{exact_text(1.0 / value)}_{exact_text(value)}" if value > 1.0 else given
-
-
-def _number_of(name: str, text: str) -> float:
     try:
-        value = parse_number(text)
+        value = parse_number(given)
     except ValueError as error:
-        raise ValueError(f"{name} {error}") from None
-    if not value > 0.0:
-        raise ValueError(f"{name} must be a positive number, got {name}={text}")
-    return value
+        raise ValueError(f"verl: rollout_rs_threshold {error}") from None
+    return f"{exact_text(1.0 / value)}_{exact_text(value)}" if value > 1.0 else given
 
 
 def _slime(o: _Options) -> list[str]:

@@ -30,10 +30,15 @@ def attack(
     known: tuple[str, ...] = (),
     gaps: bool = False,
 ) -> float:
-    """Climb from a random small tree toward the largest worst error / bound; the largest ratio that was seen.
+    """Climb from a random small tree toward the largest worst error / bound.
 
-    More than 1 (plus rounding) refutes the rule. It is given the whole true profile, or what ``known`` names; with
-    ``gaps`` roll never emits what it would emit rarely, and the gap is declared.
+    The rule is given the whole true profile, or what ``known`` names; with ``gaps`` roll never emits what it would emit
+    rarely, and the gap is declared.
+
+    Returns
+    -------
+    float
+        The largest ratio that was seen; more than 1 (plus rounding) refutes the rule.
     """
     own = rule(rule_name)
     contexts = sum(vocabulary**t for t in range(horizon))
@@ -60,7 +65,7 @@ def attack(
 
 
 def ways(name: str) -> tuple[dict[str, Any], ...]:
-    """With all inputs, with no more than the rule needs, and (where it survives them) with support gaps."""
+    """Return what to attack with: all inputs, only what the rule needs, and (where it survives them) support gaps."""
     own = rule(name)
     least = tuple(n for n in own.needs + own.optional[:1] * own.optional_any if n != "reward_sd")
     every: tuple[dict[str, Any], ...] = ({}, {"known": least}, {"gaps": True}, {"known": least, "gaps": True})
@@ -79,7 +84,7 @@ def _problem(logits: FloatArray, horizon: int, width: int, rarely: float = 0.0) 
 
 
 def enumerate_random(count: int, rng: np.random.Generator) -> int:
-    """How many rules are below the worst error of ``count`` random problems (0, or something is refuted)."""
+    """Count the rules below the worst error of ``count`` random problems (0, or something is refuted)."""
     inputs = (
         (),
         ("delta",),

@@ -17,9 +17,9 @@ import numpy as np
 
 from bounds._rounding import sqrt_enclosure
 from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, pinsker_curve, tv_of_cap
-from bounds.proof.exact import Problem, Tree, log_low
+from bounds.proof.exact import Problem, Tree, chi2, tv
 from bounds.proof.instances import problems
-from bounds.proof.logarithms import Number, kl, log, total
+from bounds.proof.logarithms import Number, kl, log, log_low, total
 from bounds.proof.restated import RESTATED, enclose
 from bounds.proof.worst_case import homogeneous
 
@@ -33,7 +33,7 @@ _NEAR = [1 + Fraction(k, 1000) for k in (-2, -1, 0, 1, 2)]
 
 
 def responses() -> Iterator[tuple[tuple[Fraction, ...], Fraction, Fraction, Fraction, Fraction]]:
-    """Ratios, W^-, U^+, U^- and S: on coarse and fine grids, and far out."""
+    """Yield ratios, W^-, U^+, U^- and S: on coarse and fine grids, and far out."""
     grids = [(_FAR, 1), (_FAR, 2), (_FAR, 3), (_FAR, 4), (_NEAR, 3), ([Fraction(1, 1000), Fraction(1000)], 3)]
     for grid, length in grids:
         for rho in itertools.combinations_with_replacement(grid, length):
@@ -42,7 +42,7 @@ def responses() -> Iterator[tuple[tuple[Fraction, ...], Fraction, Fraction, Frac
 
 
 def w_and_phi() -> Pairs:
-    """W^- beside Phi, where theta has all that roll has."""
+    """Yield W^- beside Phi, where theta has all that roll has."""
     for rho, w, _, _, score in responses():
         if all(rho):
             yield w, total(((log(r), -ONE) for r in rho), start=score)
@@ -53,7 +53,7 @@ def w_and_phi() -> Pairs:
 
 @cache
 def rows() -> tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], ...]:
-    """Pairs of rational rows: two outcomes on a grid, rows of random problems, and near ones."""
+    """Return pairs of rational rows: two outcomes on a grid, rows of random problems, and near ones."""
     grid = [Fraction(k, 12) for k in range(1, 12)]
     pairs: list[Any] = [((p, 1 - p), (q, 1 - q)) for p, q in itertools.product(grid, repeat=2) if p != q]
     third, near = Fraction(1, 3), Fraction(1, 2) + Fraction(1, 1000)
@@ -65,13 +65,8 @@ def rows() -> tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], ...]:
     return (*pairs, *((p, q) for p, q in found if all(p) and all(q) and p != q))
 
 
-def tv(p: Any, q: Any) -> Fraction:
-    """Total variation of two rational rows."""
-    return sum((abs(b - a) for a, b in zip(p, q, strict=True)), Fraction(0)) / 2
-
-
 def coarse() -> Pairs:
-    """KL of the event where roll exceeds theta beside that of the row."""
+    """Yield KL of the event where roll exceeds theta beside that of the row."""
     for p, q in rows():
         event = [a > b for a, b in zip(p, q, strict=True)]
         two = [(sum(itertools.compress(x, event)), sum(itertools.compress(x, [not e for e in event]))) for x in (p, q)]
@@ -79,22 +74,21 @@ def coarse() -> Pairs:
 
 
 def at_the_curve() -> Pairs:
-    """TV beside the curve at a lower value of KL; the code's upper value is within 1e-13 of it."""
+    """Yield TV beside the curve at a lower value of KL; the code's upper value is within 1e-13 of it."""
     for p, q in rows():
         least = Fraction(0) + sum(c * log_low(Fraction(n)) for n, c in kl(p, q).logs.items()) - Fraction(1, 10**40)
         yield tv(p, q), pinsker_curve(least) * (1 - Fraction(2, 10**13))
 
 
 def conversions(which: int) -> Callable[[], Pairs]:
-    """One conversion, as the fills use it, at each row's own largest |log ratio|: an upper value, within 1e-29."""
+    """Take one conversion, as the fills use it, at each row's own largest |log ratio|: an upper value, within 1e-29."""
 
     def cases() -> Pairs:
         for p, q in rows():
             cap = max(abs(log_low(b / a)) for a, b in zip(p, q, strict=True)) + Fraction(1, 10**40)
-            chi2 = sum(((b - a) ** 2 / a for a, b in zip(p, q, strict=True)), Fraction(0))
             yield (
-                (chi2, Number(Fraction(0)).plus(kl(p, q), chi2_per_kl(cap))),
-                (chi2, chi2_per_tv(cap) * tv(p, q)),
+                (chi2(p, q), Number(Fraction(0)).plus(kl(p, q), chi2_per_kl(cap))),
+                (chi2(p, q), chi2_per_tv(cap) * tv(p, q)),
                 (kl(p, q), kl_of_cap(cap)),
                 (tv(p, q), tv_of_cap(cap)),
             )[which]
@@ -103,7 +97,7 @@ def conversions(which: int) -> Callable[[], Pairs]:
 
 
 def linear(corners: tuple[Fraction, ...], of_tv: int) -> Callable[[], Pairs]:
-    """|sum_v (theta - roll) f|, linear in f and so largest at the corners, beside a multiple of TV."""
+    """Set |sum_v (theta - roll) f|, linear in f and so largest at the corners, beside a multiple of TV."""
 
     def cases() -> Pairs:
         for p, q in rows():
@@ -120,7 +114,7 @@ def linear(corners: tuple[Fraction, ...], of_tv: int) -> Callable[[], Pairs]:
 
 @cache
 def _problems() -> tuple[Problem, ...]:
-    """Random rational problems, and those that attain: theta << roll, but for the last."""
+    """Return random rational problems, and those that attain: theta << roll, but for the last."""
     same, near = Fraction(1, 2), Fraction(501, 1000)
     return (*problems(40), homogeneous(1, same, near), homogeneous(3, Fraction(1, 5), Fraction(2, 5)), _GAP)
 
@@ -129,7 +123,7 @@ _GAP = homogeneous(3, Fraction(0), Fraction(1, 20))
 
 
 def context_distances(limit: Callable[[Problem, int], Fraction]) -> Callable[[], Pairs]:
-    """TV of the contexts at each position beside a limit."""
+    """Set TV of the contexts at each position beside a limit."""
 
     def cases() -> Pairs:
         for problem in _problems():
@@ -140,22 +134,22 @@ def context_distances(limit: Callable[[Problem, int], Fraction]) -> Callable[[],
 
 
 def product(problem: Problem, t: int) -> Fraction:
-    """1 - prod_{s<t} (1 - eps_s)."""
+    """Return 1 - prod_{s<t} (1 - eps_s)."""
     return 1 - math.prod((1 - e for e in problem.per_position("max_tv")[:t]), start=ONE)
 
 
 def steps(problem: Problem, t: int) -> Fraction:
-    """Min(1, (t-1) epsilon)."""
+    """Return min(1, (t-1) epsilon)."""
     return min(ONE, t * Fraction(max(problem.per_position("max_tv"))))
 
 
 def _lower(divergence: Fraction) -> Fraction:
-    """From the upper value of an enumerated KL to a lower one."""
+    """Return a lower value from the upper one of an enumerated KL."""
     return max(Fraction(0), divergence - Fraction(1, 10**35))
 
 
 def surrogates() -> Pairs:
-    """The largest |L'| over rewards in [0, 1], beside tv_seq + D."""
+    """Yield the largest |L'| over rewards in [0, 1], beside tv_seq + D."""
     for problem in _problems():
         divergence = sum(problem.per_position("mean_kl"))
         if divergence < math.inf:
@@ -165,7 +159,7 @@ def surrogates() -> Pairs:
 
 
 def second_moments() -> Pairs:
-    """E W^2 beside sum_t X_t (prod_{s<t} (1 + X_s) - 1)."""
+    """Yield E W^2 beside sum_t X_t (prod_{s<t} (1 + X_s) - 1)."""
     for problem in _problems():
         X = problem.per_position("max_chi2")
         if max(X) < math.inf:
@@ -180,7 +174,7 @@ def _square(tree: Tree) -> Any:
 
 
 def gaps(name: str) -> Callable[[], Pairs]:
-    """Summed expected mass off roll's support beside a summed divergence."""
+    """Set the summed expected mass off roll's support beside a summed divergence."""
 
     def cases() -> Pairs:
         for problem in (*problems(40, zeros_roll=0.3), _GAP):
@@ -192,7 +186,7 @@ def gaps(name: str) -> Callable[[], Pairs]:
 
 
 def events(side: Callable[[Any, Any, Any], tuple[Any, Any] | None]) -> Callable[[], Pairs]:
-    """Rewards that are events of one row: what J(theta) can be, given J(roll)."""
+    """Take events of one row as rewards: what J(theta) can be, given J(roll)."""
 
     def cases() -> Pairs:
         for p, q in rows():
@@ -205,14 +199,14 @@ def events(side: Callable[[Any, Any, Any], tuple[Any, Any] | None]) -> Callable[
 
 
 def jensen(p: Any, q: Any, reward: Any) -> tuple[Any, Any] | None:
-    """Mu log(mu / J(theta)) beside E[R log 1/P], where the event loses mass."""
+    """Set mu log(mu / J(theta)) beside E[R log 1/P], where the event loses mass."""
     mu, after = (sum(itertools.compress(x, reward)) for x in (p, q))
     expected = total((log(a / b), a) for a, b in itertools.compress(zip(p, q, strict=True), reward))
     return (total([(log(mu / after), mu)]), expected) if after < mu else None
 
 
 def data_processing(p: Any, q: Any, reward: Any) -> tuple[Any, Any]:
-    """KL of the event beside that of the row."""
+    """Set KL of the event beside that of the row."""
     mu, after = (sum(itertools.compress(x, reward), Fraction(0)) for x in (p, q))
     return kl((mu, 1 - mu), (after, 1 - after)), kl(p, q)
 
@@ -221,14 +215,14 @@ def data_processing(p: Any, q: Any, reward: Any) -> tuple[Any, Any]:
 
 
 def _boxes() -> Iterator[tuple[Fraction, Fraction]]:
-    """From 1e-9 to 1e4 in steps of a quarter, each as (low, high); and single points where roots are rational."""
+    """Yield steps of a quarter from 1e-9 to 1e4, each as (low, high); and single points where roots are rational."""
     edges = [Fraction(5, 4) ** k for k in range(-93, 42)]
     yield from itertools.pairwise(edges)
     yield from ((2 * x**2, 2 * x**2) for x in (Fraction(1, 100), Fraction(1, 2), ONE))
 
 
 def trajectory_and_mixed() -> Pairs:
-    """Min(D, A) beside mixed_kl, for D = share T delta and the largest A that delta allows."""
+    """Yield min(D, A) beside mixed_kl, for D = share T delta and the largest A that delta allows."""
     for T, delta, share in itertools.product((1, 2, 64, 10**6), _boxes(), (ONE, Fraction(9, 10), Fraction(1, 50))):
         low, high = (share * T * d for d in delta)
         yield min(high, T * _pinsker(delta[1], 1)), 4 * T * _pinsker(delta[0], 0) * _pinsker(low, 0)
@@ -239,7 +233,7 @@ def _pinsker(x: Fraction, end: int) -> Fraction:
 
 
 def t_delta() -> Pairs:
-    """T delta beside pinsker_marginal_kl."""
+    """Yield T delta beside pinsker_marginal_kl."""
     symbols = {s.name: s for s in RESTATED["pinsker_marginal_kl"].free_symbols}
     for T, delta in itertools.product((2, 3, 9), _boxes()):
         if delta[1] <= 2 and (T > 2 or delta[0] == delta[1]):

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 SYMBOLIC, EXACT, INTERVAL = "symbolic", "exact", "interval"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One statement, how it is checked, the rules that rest on it, and constants that must break it."""
+class Statement:
+    """A statement, how it is checked, and the rules that rest on it."""
 
     name: str
     statement: str
     how: str
     rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Statement):
+    """A statement with what decides it, and constants that must break it."""
+
     run: Callable[..., bool]
     wrong: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
-    """What a check said."""
+class CheckResult(Statement):
+    """A statement, and whether its check passed."""
 
-    name: str
-    statement: str
-    how: str
-    rules: tuple[str, ...]
     passed: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {**asdict(self), "rules": list(self.rules)}

@@ -18,14 +18,16 @@ import numpy.typing as npt
 
 from bounds._rounding import round_up
 from bounds.divergence import rows
+from bounds.proof.logarithms import log_low
 from bounds.rules.profile import Profile
 
 Rows = npt.NDArray[Any]  # float64, or object with Fraction entries
+Row = Rows | Sequence[Fraction]
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Both policies on one prompt: ``roll[t]`` and ``theta[t]`` are rows [V^t, V], context = earlier tokens.
+    """Two policies on one prompt: ``roll[t]`` and ``theta[t]`` are rows [V^t, V], context = earlier tokens.
 
     After the token ``end`` (None: no such token) both policies repeat it with probability 1.
     """
@@ -56,7 +58,7 @@ class Tree:
         return tuple(_safe_ratio(q, p) for p, q in zip(self.roll, self.theta, strict=True))
 
     def reach(self, policy: tuple[Rows, ...]) -> list[Rows]:
-        """Probability of each context at each position, then of each whole response: T+1 arrays [V^t]."""
+        """Return the probability of each context at each position, then of each whole response: T+1 arrays [V^t]."""
         mass = [np.array([self._zero + 1])]
         for p in policy:
             mass.append((mass[-1][:, None] * p).ravel())
@@ -110,10 +112,12 @@ class Tree:
         return np.asarray(self.theta_mass[-1] - self.roll_mass[-1] * (1 + self.score))
 
     def divergences(self, t: int) -> dict[str, Rows]:
-        """TV, KL, chi2 and missing mass at each context of position t, arrays [V^t]."""
+        """Return TV, KL, chi2 and missing mass at each context of position t, arrays [V^t]."""
         p, q = self.roll[t], self.theta[t]
         if self.is_exact:
-            return _exact_divergences(p, q)
+            exact = {"tv": tv, "kl": kl_up, "chi2": chi2, "gap": missing}
+            pairs = list(zip(p, q, strict=True))
+            return {name: np.array([of(*pair) for pair in pairs], dtype=object) for name, of in exact.items()}
         return {
             "tv": rows.total_variation(p, q),
             "kl": rows.kl_divergence(p, q),
@@ -135,23 +139,23 @@ class Problem:
         return self.trees[0].horizon
 
     def mean(self, values: Sequence[Any]) -> Any:
-        """Average over prompts."""
+        """Return the average over prompts."""
         return sum(w * v for w, v in zip(self.weights, values, strict=True))
 
     def objective(self, policy: str, rewards: Sequence[Rows]) -> Any:
-        """J of "roll" or "theta" for rewards [V^T] of each prompt."""
+        """Return J of "roll" or "theta" for rewards [V^T] of each prompt."""
         return self.mean(
             [(getattr(tree, f"{policy}_mass")[-1] * r).sum() for tree, r in zip(self.trees, rewards, strict=True)]
         )
 
     def surrogate(self, rewards: Sequence[Rows]) -> Any:
-        """L' = E_roll[R S]."""
+        """Return L' = E_roll[R S]."""
         return self.mean(
             [(tree.roll_mass[-1] * r * tree.score).sum() for tree, r in zip(self.trees, rewards, strict=True)]
         )
 
     def error(self, rewards: Sequence[Rows]) -> Any:
-        """Error = J(theta) - J(roll) - L'."""
+        """Return J(theta) - J(roll) - L'."""
         return self.objective("theta", rewards) - self.objective("roll", rewards) - self.surrogate(rewards)
 
     @cached_property
@@ -160,7 +164,7 @@ class Problem:
         return self.worst_error_in(0, 1)
 
     def worst_error_in(self, low: Any, high: Any) -> Any:
-        """The same over all rewards in [low, high]."""
+        """Return the largest |Error| over all rewards in [low, high]."""
         sides = [(low, high), (-high, -low)]
         return max(
             self.mean([np.maximum(a * tree.error_weight, b * tree.error_weight).sum() for tree in self.trees])
@@ -186,7 +190,7 @@ class Problem:
         return table
 
     def per_position(self, name: str) -> list[Any]:
-        """One of mean_/max_ tv, kl, chi2, gap at each position."""
+        """Return one of mean_/max_ tv, kl, chi2, gap at each position."""
         return self._per_position[name]
 
     @property
@@ -195,7 +199,7 @@ class Problem:
         return bool(max(self.per_position("max_gap")) > 0)
 
     def profile(self, *names: str) -> Profile:
-        """The true profile, every entry rounded up; if any fields are named, only these (support_gap only then)."""
+        """Return the true profile, rounded up; if any fields are named, these only (support_gap only then)."""
         p = self._per_position
         values: dict[str, Any] = {
             "delta": max(p["max_kl"]),
@@ -228,49 +232,37 @@ def random_problem(
     ends: bool = False,
     rational: bool = False,
 ) -> Problem:
-    """A random problem; small ``concentration`` gives near-deterministic rows, ``zeros_*`` empties entries.
+    """Draw a problem; small ``concentration`` gives near-deterministic rows, ``zeros_*`` empties entries.
 
     ``distance`` mixes an independent row into theta. Where zeros would empty a row, its largest entry stays.
     With ``ends`` the last token ends a response.
     """
+
+    def pair(count: int) -> tuple[Rows, Rows]:
+        p = rng.dirichlet(np.full(vocabulary, concentration), size=count)
+        q = (1.0 - distance) * p + distance * rng.dirichlet(np.full(vocabulary, concentration), size=count)
+        p, q = _with_zeros(rng, p, zeros_roll), _with_zeros(rng, q, zeros_theta)
+        if rational:
+            return _rationalise(p), _rationalise(q)
+        return p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
+
     trees = []
     for _ in range(prompts):
-        pairs = [
-            _random_rows(rng, vocabulary**t, vocabulary, distance, concentration, zeros_roll, zeros_theta, rational)
-            for t in range(horizon)
-        ]
+        pairs = [pair(vocabulary**t) for t in range(horizon)]
         if ends:
             _repeat_end(pairs, vocabulary)
         trees.append(Tree(tuple(p for p, _ in pairs), tuple(q for _, q in pairs), vocabulary - 1 if ends else None))
-    weights = tuple(Fraction(1, prompts) for _ in range(prompts)) if rational else (1.0 / prompts,) * prompts
-    return Problem(tuple(trees), weights)
+    weight = Fraction(1, prompts) if rational else 1.0 / prompts
+    return Problem(tuple(trees), (weight,) * prompts)
 
 
 def _repeat_end(pairs: list[tuple[Rows, Rows]], width: int) -> None:
     ended = np.array([False])
-    for p, q in pairs:
-        for rows_ in (p, q):
-            rows_[ended] = [rows_.flat[0] * 0] * (width - 1) + [rows_.flat[0] * 0 + 1]
+    for pair in pairs:
+        for rows_ in pair:
+            zero = rows_.flat[0] * 0
+            rows_[ended] = [zero] * (width - 1) + [zero + 1]
         ended = (ended[:, None] | (np.arange(width) == width - 1)).ravel()
-
-
-def _random_rows(
-    rng: np.random.Generator,
-    n: int,
-    width: int,
-    distance: float,
-    concentration: float,
-    zr: float,
-    zt: float,
-    rational: bool,
-) -> tuple[Rows, Rows]:
-    p = rng.dirichlet(np.full(width, concentration), size=n)
-    q = (1.0 - distance) * p + distance * rng.dirichlet(np.full(width, concentration), size=n)
-    p = _with_zeros(rng, p, zr)
-    q = _with_zeros(rng, q, zt)
-    if rational:
-        return _rationalise(p), _rationalise(q)
-    return p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
 
 
 def _with_zeros(rng: np.random.Generator, p: Rows, share: float) -> Rows:
@@ -295,43 +287,32 @@ def _safe_ratio(q: Rows, p: Rows) -> Rows:
     return np.divide(q, p, out=np.zeros_like(q), where=p > 0)
 
 
-def _exact_divergences(p: Rows, q: Rows) -> dict[str, Rows]:
-    infinite = float("inf")
-
-    def kl(a: Rows, b: Rows) -> Any:
-        if any(x > 0 and y == 0 for x, y in zip(a, b, strict=True)):
-            return infinite
-        return sum((x * -log_low(y / x) for x, y in zip(a, b, strict=True) if x > 0), start=Fraction(0))
-
-    def chi2(a: Rows, b: Rows) -> Any:
-        if any(x == 0 and y > 0 for x, y in zip(a, b, strict=True)):
-            return infinite
-        return sum(((y - x) ** 2 / x for x, y in zip(a, b, strict=True) if x > 0), start=Fraction(0))
-
-    pairs = list(zip(p, q, strict=True))
-    columns = {
-        "tv": [sum(abs(b - a), start=Fraction(0)) / 2 for a, b in pairs],
-        "kl": [kl(a, b) for a, b in pairs],
-        "chi2": [chi2(a, b) for a, b in pairs],
-        "gap": [sum((y for x, y in zip(a, b, strict=True) if x == 0), start=Fraction(0)) for a, b in pairs],
-    }
-    return {name: np.array(values, dtype=object) for name, values in columns.items()}
+def tv(p: Row, q: Row) -> Any:
+    """Return the total variation of two rational rows."""
+    return sum((abs(y - x) for x, y in zip(p, q, strict=True)), Fraction(0)) / 2
 
 
-def log_low(x: Fraction) -> Fraction:
-    """A rational lower value of log(x) for a positive rational, within 1e-40 (0 for x = 1)."""
-    import mpmath
+def chi2(p: Row, q: Row) -> Any:
+    """Return chi2(theta||roll) of two rational rows: +inf where theta has mass and roll has none."""
+    if missing(p, q):
+        return float("inf")
+    return sum(((y - x) ** 2 / x for x, y in zip(p, q, strict=True) if x > 0), Fraction(0))
 
-    if x == 1:
-        return Fraction(0)
-    with mpmath.workdps(60):
-        value = mpmath.log(mpmath.mpf(x.numerator)) - mpmath.log(mpmath.mpf(x.denominator))
-        scaled = int(mpmath.floor(value * mpmath.mpf(10) ** 45))
-    return Fraction(scaled - 1, 10**45)
+
+def kl_up(p: Row, q: Row) -> Any:
+    """Return an upper value of KL(roll||theta) of two rational rows: +inf where roll has mass and theta has none."""
+    if missing(q, p):
+        return float("inf")
+    return sum((x * -log_low(y / x) for x, y in zip(p, q, strict=True) if x > 0), Fraction(0))
+
+
+def missing(p: Row, q: Row) -> Any:
+    """Return theta's mass where roll has none, of two rational rows."""
+    return sum((y for x, y in zip(p, q, strict=True) if x == 0), Fraction(0))
 
 
 def expected(mass: Rows, values: Rows) -> Any:
-    """Expectation over what has mass (elsewhere a value may be infinite)."""
+    """Return the expectation over what has mass (elsewhere a value may be infinite)."""
     return (mass[mass > 0] * values[mass > 0]).sum()
 
 

@@ -7,20 +7,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from bounds.proof import cases
-from bounds.proof.check import EXACT, INTERVAL
+from bounds.proof.check import EXACT, INTERVAL, Statement
+from bounds.proof.exact import tv
 from bounds.proof.logarithms import Number, kl
 from bounds.rules.fields import PUBLISHED, SHARP
 from bounds.rules.unified import RULES
 
 
 @dataclass(frozen=True, slots=True)
-class Inequality:
+class Inequality(Statement):
     """Left <= right in every case, and left >= nearest * right in some: 1 where it is attained."""
 
-    name: str
-    statement: str
-    how: str
-    rules: tuple[str, ...]
     pairs: Callable[[], cases.Pairs]
     nearest: Fraction = Fraction(1)
 
@@ -60,7 +57,7 @@ STEPS: tuple[Inequality, ...] = (
         "2 TV^2 <= KL; approached",
         INTERVAL,
         KL_ROUTE,
-        lambda: ((2 * cases.tv(p, q) ** 2, kl(p, q)) for p, q in cases.rows()),
+        lambda: ((2 * tv(p, q) ** 2, kl(p, q)) for p, q in cases.rows()),
         _APPROACHED,
     ),
     Inequality(

@@ -47,28 +47,22 @@ CHECKS: tuple[Check, ...] = (
     _check(symbolic.chi2_to_kl, SYMBOLIC, CHI2, power=3),
     _check(symbolic.curve_slope, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
     _check(symbolic.curve_concave, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
-    _check(instances.fills, EXACT, ALL, factor=Fraction(9, 10)),
+    _check(instances.implications, EXACT, ALL, factor=Fraction(9, 10)),
     _check(instances.withdrawn, EXACT, ALL, factor=Fraction(0)),
     *(Check(i.name, i.statement, i.how, i.rules, i.run, {"factor": i.nearest * Fraction(9, 10)}) for i in STEPS),
     *(
         _for_rule(
-            restated.restated,
+            run,
             n,
             INTERVAL,
-            f"{n} lies between the certified ends of its printed form, 1e-12 wide",
+            f"{n}{where} lies between the certified ends of its printed form, 1e-12 wide",
             factor=Fraction(999, 1000),
         )
-        for n in restated.RESTATED
-    ),
-    *(
-        _for_rule(
-            restated.restated_by_position,
-            n,
-            INTERVAL,
-            f"{n} on arrays lies between the certified ends of its printed form, 1e-12 wide",
-            factor=Fraction(999, 1000),
+        for run, names, where in (
+            (restated.restated, restated.RESTATED, ""),
+            (restated.restated_by_position, restated.BY_POSITION, " on arrays"),
         )
-        for n in restated.BY_POSITION
+        for n in names
     ),
     *(
         _for_rule(

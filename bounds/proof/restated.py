@@ -126,7 +126,7 @@ Ends = tuple[Fraction, Fraction]
 
 
 def enclose(form: Any, values: Mapping[Any, Fraction]) -> Ends:
-    """Rationals around the value of a form: exact but for square roots, which are enclosed to 160 bits."""
+    """Return rationals around the value of a form: exact but for square roots, which are enclosed to 160 bits."""
     if form in values:
         return values[form], values[form]
     if form.is_Rational:
@@ -157,7 +157,7 @@ def _add(parts: Any) -> Ends:
 
 
 def _power(base: Ends, exponent: Fraction) -> Ends:
-    """Of a base that is not negative (of any base, if it is exact and the exponent is whole)."""
+    """Take a base that is not negative to a power (any base, if it is exact and the exponent is whole)."""
     if exponent == Fraction(1, 2):
         return sqrt_enclosure(base[0])[0], sqrt_enclosure(base[1])[1]
     if exponent.denominator != 1 or (base[0] < 0 and base[0] != base[1]):
@@ -166,7 +166,7 @@ def _power(base: Ends, exponent: Fraction) -> Ends:
 
 
 def _within(value: float, ends: Ends, factor: Fraction) -> bool:
-    """Not below the form, and within 1e-12 of it or the smallest float."""
+    """Whether a value is not below the form, and within 1e-12 of it or the smallest float."""
     low, high = (factor * end for end in ends)
     return low <= exact(value) <= high * (1 + Fraction(1, 10**12)) + Fraction(5e-324)
 
@@ -176,7 +176,7 @@ _SYMBOLS = {_eps: "epsilon", _tv: "tv_seq", _D: "kl_seq", _A: "tv_sum", _X: "chi
 
 @cache
 def _grid() -> tuple[Profile, ...]:
-    """Scalar profiles: uncapped, capped, mixed, single tokens, tiny, huge."""
+    """Return scalar profiles: uncapped, capped, mixed, single tokens, tiny, huge."""
     rows: list[tuple[Any, ...]] = [  # T, delta, epsilon, D, tv_seq, X, sum C, mean reward
         (9, 1e-3, 1 / 50, 1 / 200, 1 / 30, 1 / 100, 1 / 40, 1 / 2),
         (40, 1 / 10, 1 / 30, 3.0, 9 / 10, 1 / 50, 2 / 3, 8 / 9),
@@ -211,7 +211,7 @@ def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
 
 
 def _profiles_by_position(needed: tuple[str, ...]) -> Iterator[Profile]:
-    """Arrays that rise and fall, with zeros, from tiny to capped; scalars where a rule needs nothing but mean_tv."""
+    """Yield arrays that rise and fall, with zeros, from tiny to capped; scalars where a rule needs only mean_tv."""
     for T, scale in itertools.product((1, 3, 8), (1e-200, 1e-2, 0.3)):
         entries = [scale / (1 + (3 * k) % 7) * (k % 5 != 3) for k in range(T)]
         arrays: dict[str, Any] = {n: [x * (0.5 if n.startswith("mean") else 1.0) for x in entries] for n in needed}
@@ -221,7 +221,7 @@ def _profiles_by_position(needed: tuple[str, ...]) -> Iterator[Profile]:
 
 
 def restated_by_position(name: str, factor: Fraction = Fraction(1)) -> bool:
-    """The same for a rule on arrays, summed position by position."""
+    """Low <= rule <= high (1 + 1e-12) for a rule on arrays, summed position by position."""
     form, needed = BY_POSITION[name]
     own = rule(name)
     for profile in _profiles_by_position(needed):
@@ -229,7 +229,7 @@ def restated_by_position(name: str, factor: Fraction = Fraction(1)) -> bool:
         tv_seq = profile.resolve("tv_seq", own.family)
         values[_tv] = exact(tv_seq.value) if tv_seq else Fraction(1)
         for field, symbol in _ARRAYS.items():
-            resolved = profile.resolve_array(field, own.family)
+            resolved = profile.quantity(field, own.family)
             entries = [] if resolved is None else resolved[0].tolist()
             values |= {symbol[k + 1]: exact(x) for k, x in enumerate(entries)}
         if not _within(own.value(profile), enclose(form(profile.T), values), factor):

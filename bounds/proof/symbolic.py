@@ -40,15 +40,23 @@ class _SymbolicTree:
     def mass(policy: Mapping[tuple[int, ...], Any], y: tuple[int, ...]) -> Any:
         return sp.Mul(*(policy[y[: t + 1]] for t in range(len(y))))
 
+    def score(self, y: tuple[int, ...], baseline: Any = 1) -> Any:
+        """Return roll(y) sum_t (rho_t - baseline), without dividing."""
+        return sum(
+            sp.Mul(*((self.theta if s == t else self.roll)[y[: s + 1]] for s in range(self.depth)))
+            - baseline * self.mass(self.roll, y)
+            for t in range(self.depth)
+        )
+
     def action_value(self, c: tuple[int, ...]) -> Any:
-        """Expected reward under roll from a context on."""
+        """Return the expected reward under roll from a context on."""
         rest = itertools.product(self.tokens, repeat=self.depth - len(c))
         return sum(
             self.reward[c + r] * sp.Mul(*(self.roll[(c + r)[: t + 1]] for t in range(len(c), self.depth))) for r in rest
         )
 
     def gain(self, c: tuple[int, ...]) -> Any:
-        """g_t(c) = sum_v (theta - roll)(v|c) Q(c, v)."""
+        """Return g_t(c) = sum_v (theta - roll)(v|c) Q(c, v)."""
         return sum((self.theta[(*c, v)] - self.roll[(*c, v)]) * self.action_value((*c, v)) for v in self.tokens)
 
 
@@ -75,15 +83,7 @@ def performance_difference(contexts: str = "theta") -> bool:
 def surrogate_form(baseline: int = 1) -> bool:
     """L' = E_roll[R sum_t (rho_t - 1)] = sum_t E_roll[g_t(c_t)], on a symbolic tree."""
     tree = _SymbolicTree(2, 3)
-
-    def weighted_score(y: tuple[int, ...]) -> Any:  # roll(y) (rho_t - baseline), without dividing
-        whole = tree.mass(tree.roll, y)
-        return sum(
-            sp.Mul(*((tree.theta if s == t else tree.roll)[y[: s + 1]] for s in range(tree.depth))) - baseline * whole
-            for t in range(tree.depth)
-        )
-
-    surrogate = sum(tree.reward[y] * weighted_score(y) for y in tree.responses)
+    surrogate = sum(tree.reward[y] * tree.score(y, baseline) for y in tree.responses)
     steps = sum(tree.mass(tree.roll, c) * tree.gain(c) for t in range(tree.depth) for c in tree.contexts(t))
     return bool(sp.expand(surrogate - steps) == 0)
 
@@ -152,12 +152,7 @@ def free_baseline(baseline: int = 1) -> bool:
     """E_roll W = 0, so Error does not change under R -> R - 1/2: the advantage factor is TV, not 2 TV."""
     tree = _SymbolicTree(2, 3)
     whole = sum(tree.mass(tree.theta, y) - tree.mass(tree.roll, y) for y in tree.responses)
-    score = sum(
-        sp.Mul(*((tree.theta if s == t else tree.roll)[y[: s + 1]] for s in range(tree.depth)))
-        - baseline * tree.mass(tree.roll, y)
-        for y in tree.responses
-        for t in range(tree.depth)
-    )
+    score = sum(tree.score(y, baseline) for y in tree.responses)
     return bool(sp.expand(whole - score) == 0)
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bounds.certificate.response_columns import shortfall
-from bounds.divergence.rows import k3, kl_divergence
+from bounds.divergence.rows import k3, kl_divergence, shortfall
 from bounds.proof.exact import Problem, Tree
 from bounds.rules.profile import Profile
 from bounds.rules.unified import RULES, unified
@@ -35,7 +34,7 @@ class Instance:
 
 
 def bernoulli(T: int, p: float, q: float) -> Instance:
-    """At every step roll emits "new" with probability p and theta with q; the worst reward, by binomial sums.
+    """Let roll emit "new" with probability p at every step, and theta with q; the worst reward, by binomial sums.
 
     Exact in the number k of new tokens, so T may be in the thousands: log P = k log(q/p) + (T-k) log((1-q)/(1-p)),
     W^- = (Phi - k3(P))^+.
@@ -73,7 +72,7 @@ def bernoulli(T: int, p: float, q: float) -> Instance:
 
 
 def bernoulli_with(T: int, p: float, delta: float) -> Instance:
-    """The Bernoulli instance whose KL per step is ``delta``, q > p."""
+    """Find the Bernoulli instance whose KL per step is ``delta``, q > p."""
     low, high = p, 1.0 - 1e-12
     for _ in range(200):
         q = (low + high) / 2.0
@@ -82,17 +81,17 @@ def bernoulli_with(T: int, p: float, delta: float) -> Instance:
 
 
 def best_bernoulli(T: int, delta: float) -> Instance:
-    """The Bernoulli instance that attains most of T delta, over a grid of p."""
+    """Find the Bernoulli instance that attains most of T delta, over a grid of p."""
     return max((bernoulli_with(T, float(p), delta) for p in np.geomspace(1e-9, 0.5, 160)), key=lambda i: i.attained)
 
 
 def kernel(T: int, epsilon: float, rare: float = 1e-9) -> Instance:
-    """theta(new) = epsilon and roll(new) -> 0 at every step: attains T epsilon (1 - (1-epsilon)^(T-1))."""
+    """Let theta(new) = epsilon and roll(new) -> 0 at every step: attains T epsilon (1 - (1-epsilon)^(T-1))."""
     return bernoulli(T, rare, epsilon + rare)
 
 
 def two_stage(steps: int, divergence: Fraction, rare: Fraction = Fraction(1, 10**12)) -> Problem:
-    """The instance that D alone cannot exclude: worst error / D -> 1.
+    """Make the instance that D alone cannot exclude: worst error / D -> 1.
 
     At each of ``steps`` steps theta emits "new" with probability e = divergence / steps and roll hardly ever;
     right after the first "new", theta emits "new" again almost surely and roll hardly ever.
@@ -112,19 +111,19 @@ def two_stage(steps: int, divergence: Fraction, rare: Fraction = Fraction(1, 10*
 
 
 def support_gap_example(T: int, gap: Fraction) -> Problem:
-    """Mass ``gap`` of theta off roll's support at each step: with R = 1, Error is T gap, near D = -T log(1 - gap)."""
+    """Put mass ``gap`` of theta off roll's support at each step: with R = 1, Error is T gap, nearly D."""
     return homogeneous(T, Fraction(0), gap)
 
 
 def homogeneous(T: int, p: Fraction, q: Fraction) -> Problem:
-    """At every step roll emits "new" with probability p and theta with q; enumerated."""
+    """Let roll emit "new" with probability p at every step, and theta with q; enumerated."""
     return _tree(T, 2, lambda policy, context: [1 - p, p] if policy == "roll" else [1 - q, q])
 
 
 def realised_length_example(
     epsilon: Fraction = Fraction(3, 5), rare: Fraction = Fraction(1, 10**6)
 ) -> tuple[Fraction, Fraction]:
-    """Worst error, and what the adaptive form says if T is replaced by each response's own length: it fails.
+    """Return the worst error, and what the adaptive form says with each response's own length for T: it fails.
 
     Tokens {end, 1, 2}, T = 3: roll nearly always ends at once, so its responses have length 1 and weight 0;
     theta goes on with probability epsilon at each step.
@@ -149,7 +148,7 @@ _TENTHS = {
 
 
 def realised_length_in_tenths() -> tuple[Fraction, Fraction]:
-    """The same where nothing is rare: total variation .6 at each context that either policy reaches."""
+    """Return the same where nothing is rare: total variation .6 at each context that either policy reaches."""
 
     def row(policy: str, context: tuple[int, ...]) -> list[Fraction]:
         pair = _TENTHS.get(context, ((10, 0, 0),) * 2)
@@ -159,7 +158,7 @@ def realised_length_in_tenths() -> tuple[Fraction, Fraction]:
 
 
 def _with_realised_lengths(row: Any, epsilon: Fraction) -> tuple[Fraction, Fraction]:
-    """Worst error, and 2 E sum_t TV(c_t) min(1, (length - t) epsilon); T = 3, token 0 ends a response."""
+    """Return the worst error, and 2 E sum_t TV(c_t) min(1, (length - t) epsilon); T = 3, token 0 ends a response."""
     T = 3
     ended = [Fraction(1), Fraction(0), Fraction(0)]
     tree = _tree(T, 3, lambda policy, context: ended if 0 in context else row(policy, context)).trees[0]
@@ -188,7 +187,7 @@ def _tree(T: int, width: int, row: Any) -> Problem:
 
 
 def instances() -> Iterator[Instance]:
-    """The instances of the tightness table, from small to long."""
+    """Yield the instances of the tightness table, from small to long."""
     for T in (1, 2, 8, 64, 512, 4096):
         for delta in (1e-6, 1e-4, 1e-2):
             for p in (1e-9, 1e-4, 0.01, 0.5):
@@ -206,7 +205,12 @@ def instances() -> Iterator[Instance]:
 
 
 def tightness() -> list[dict[str, Any]]:
-    """For each rule and horizon, the instance that comes nearest: rule, family, T, instance, attained, bound, ratio.
+    """Find for each rule and horizon the instance that comes nearest.
+
+    Returns
+    -------
+    list of dict
+        With the keys rule, family, T, instance, attained, bound and ratio.
 
     Raises
     ------

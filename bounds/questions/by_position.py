@@ -1,43 +1,98 @@
-"""How divergence depends on the position in the response, from one reading of the log."""
+"""How divergence depends on the position in the response."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds.certificate.moments import prompt_number
-from bounds.certificate.response_columns import shortfall
-from bounds.divergence.rows import k3
+from bounds._text import Cells, span
+from bounds.certificate.findings import Finding, findings
+from bounds.certificate.summary import Summary
+from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import clustered_ratio
-from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
-from bounds.questions.by_position_answer import ByPosition, PositionBin
+from bounds.questions.parts import read_again
+from bounds.results import Interval, IntervalTable, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST = 32  # bins; more than half of them are used once a response is so long
-_EXACT = {
-    "kl": "exact KL(roll||theta) at sampled contexts",
-    "tv": "exact TV at sampled contexts",
-    "chi2": "exact chi2(theta||roll) at sampled contexts",
+#: Divergence -> what is averaged, and its value at each token: exact where logged, else of the sampled tokens.
+_Kind = tuple[str, Callable[[TraceSet], FloatArray]]
+_EXACT: dict[str, _Kind] = {
+    "kl": ("exact KL(roll||theta) at sampled contexts", lambda part: part.exact["kl"]),
+    "tv": ("exact TV at sampled contexts", lambda part: part.exact["tv"]),
+    "chi2": ("exact chi2(theta||roll) at sampled contexts", lambda part: part.exact["chi2"]),
 }
-_SAMPLED = {
-    "kl": "k3 of sampled tokens, which misses theta's mass where roll has none",
-    "tv": "(1-rho)^+ of sampled tokens",
+_SAMPLED: dict[str, _Kind] = {
+    "kl": ("k3 of sampled tokens, which misses theta's mass where roll has none", lambda part: k3(part.log_ratio)),
+    "tv": ("(1-rho)^+ of sampled tokens", lambda part: shortfall(part.log_ratio)),
 }
 
 
-def by_position(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) -> ByPosition:
-    """Mean KL, total variation and chi2 of a token, by its position.
+@dataclass(frozen=True, slots=True, repr=False)
+class ByPosition(Result):
+    """Mean divergence of a token by its position in the response.
+
+    Attributes
+    ----------
+    bins : IntervalTable
+        Positions ``first`` to ``last`` (from 0), in order; all of one width, a power of two. Values are nats (kl) or
+        plain numbers (tv, chi2) per token; ``reached`` is how many tokens a response has there, in the mean, over how
+        many it could have.
+    confidence : float
+        Of the intervals: prompt-clustered, asymptotic.
+    findings : tuple of Finding
+        What is remarkable about the log.
+    """
+
+    bins: IntervalTable
+    confidence: float
+    findings: tuple[Finding, ...]
+
+    def sentence(self) -> str:
+        """Return where the divergence of a token is largest."""
+        top = max(self.bins, key=lambda label: self.bins.estimate(label, "kl").value)
+        value = self.bins.estimate(top, "kl").texts()[0]
+        where = f"positions {top.replace('-', ' to ')}" if "-" in top else f"position {top}"
+        return f"Counted from 0, the KL of a token is largest at {where}: {value} nats in the mean."
+
+    def tables(self) -> list[Cells]:
+        """Return one row for each bin."""
+        return [self.bins.cells(facts={"reached": "reached"})]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each bin: first, last, reached, and value, low and high of each divergence."""
+        return self.bins.to_frame()
+
+    def notes(self) -> list[str]:
+        """Return what was averaged."""
+        first = self.bins[next(iter(self.bins))]
+        sources = "; ".join(f"{name}: {i.of}" for name, i in first.items() if i is not None)
+        intervals = f"Intervals ({100 * self.confidence:.6g}%) are clustered by prompt"
+        return [f"Means over the tokens that responses have there; {sources}. {intervals}."]
+
+
+def by_position(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float = 0.95) -> ByPosition:
+    """Estimate the mean KL, total variation and chi2 of a token, by its position.
 
     Parameters
     ----------
-    traces : TraceSet, or the parts of a log
+    log : TraceSet, Log or Summary
         Responses of the rollout policy. Exact columns are used where logged; else KL is k3 (which misses theta's mass
-        where roll has none) and TV is (1-rho)^+; chi2 of sampled tokens is not shown.
+        where roll has none) and TV is (1-rho)^+; chi2 of sampled tokens is not shown. The log is read twice, and up to
+        100 numbers are kept of each prompt.
     confidence : float
         Nominal coverage of the intervals, which are prompt-clustered and asymptotic.
+
+    Returns
+    -------
+    ByPosition
 
     Raises
     ------
@@ -48,79 +103,42 @@ def by_position(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.
     --------
     >>> import bounds
     >>> found = by_position(bounds.example_traces())
-    >>> found.bins[0].first, found.bins[-1].last, list(found.how)
-    (0, 255, ['kl', 'tv', 'chi2'])
+    >>> len(found.bins), found.bins.names, found.bins["0-7"]["kl"].of
+    (32, ['kl', 'tv', 'chi2'], 'exact KL(roll||theta) at sampled contexts')
     """
     confidence = confidence_level(confidence)
-    sums = _Sums()
-    for part in [traces] if isinstance(traces, TraceSet) else traces:
-        sums.update(part)
-    return sums.result(confidence)
+    summary = Summary.of(log)
+    longest = int(summary["length"].max())
+    width = 1
+    while longest > width * _MOST:
+        width *= 2
+    kinds = {**_SAMPLED, **{name: kind for name, kind in _EXACT.items() if f"{name}_sum" in summary}}
+    sums = _sums(summary, kinds, width, -(-longest // width))
+    responses = np.bincount(summary.prompt)
+    rows: dict[str, dict[str, Interval | None]] = {}
+    facts = {}
+    for k, first in enumerate(range(0, longest, width)):
+        size = min(width, longest - first)
+        reached = np.clip(summary["length"] - first, 0.0, size)
+        tokens = np.bincount(summary.prompt, weights=reached) / responses
+        there = tokens > 0.0  # prompts without a response so long say nothing of it
+        cluster = np.arange(np.count_nonzero(there))
+        label = span(first, first + size - 1)
+        rows[label] = {}
+        for name, (of, _) in kinds.items():
+            mean = (sums[name][:, k] / responses)[there]
+            found = replace(clustered_ratio(mean, tokens[there], cluster, confidence, low=0.0), of=of)
+            rows[label][name] = replace(found, high=min(found.high, 1.0)) if name == "tv" else found
+        facts[label] = {"first": first, "last": first + size - 1, "reached": float(tokens.mean() / size)}
+    return ByPosition(IntervalTable("position", rows, facts), confidence, findings(summary))
 
 
-class _Sums:
-    """Sums over the tokens of each prompt in each bin; bins double their width when they do not reach far enough."""
-
-    def __init__(self) -> None:
-        self._width = 1
-        self._prompts: dict[int, int] = {}  # number of each prompt, which is its row
-        self._longest = 0
-        self._responses = np.zeros(0)
-        self._sums: dict[str, FloatArray] = {}  # [rows, bins]; "tokens" counts them
-        self._how: dict[str, str] = {}
-
-    def update(self, traces: TraceSet) -> None:
-        """Take in a part of the log."""
-        exact = {name: how for name, how in _EXACT.items() if name in traces.exact}
-        how = {name: exact.get(name) or _SAMPLED[name] for name in _EXACT if name in exact or name in _SAMPLED}
-        if self._how not in ({}, how):
-            raise TraceError(f"{traces.where[0]}: exact divergences are logged for some responses and not for others")
-        self._how = how
-        sampled = {"kl": k3, "tv": shortfall}
-        by_token = {n: traces.exact[n] if n in exact else sampled[n](traces.log_ratio) for n in self._how}
-        self._longest = max(self._longest, int(traces.lengths.max()))
-        while self._longest > self._width * _MOST:
-            self._double()
-        rows = np.array([self._prompts.setdefault(prompt_number(p), len(self._prompts)) for p in traces.prompt_ids])
-        self._make_room(len(self._prompts))
-        np.add.at(self._responses, rows[traces.prompt], 1.0)
-        cell = np.repeat(traces.prompt, traces.lengths) * _MOST + traces.order // self._width
-        for name, values in {**by_token, "tokens": np.ones(cell.size)}.items():
-            added = np.bincount(cell, weights=values, minlength=rows.size * _MOST).reshape(rows.size, _MOST)
-            np.add.at(self._sums[name], rows, added)
-
-    def _make_room(self, rows: int) -> None:
-        """Rows of zeros below, at least as many as there are: a log of many parts does not copy them each time."""
-        size = self._responses.size
-        if rows <= size:
-            return
-        more = max(rows - size, size)
-        self._responses = np.pad(self._responses, (0, more))
-        for name in (*self._how, "tokens"):
-            self._sums[name] = np.pad(self._sums.get(name, np.zeros((size, _MOST))), ((0, more), (0, 0)))
-
-    def _double(self) -> None:
-        self._width *= 2
-        for name, sums in self._sums.items():
-            pairs = sums.reshape(len(sums), _MOST // 2, 2).sum(axis=2)
-            self._sums[name] = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
-
-    def result(self, confidence: float) -> ByPosition:
-        """Means over prompts of means over their responses, in each bin that a response reaches."""
-        prompts = len(self._prompts)
-        if not prompts:
-            raise TraceError("the log has no response")
-        mean = {name: sums[:prompts] / self._responses[:prompts, None] for name, sums in self._sums.items()}
-        tokens = mean.pop("tokens")
-        bins = []
-        for k in np.flatnonzero(tokens.any(axis=0)).tolist():
-            there = tokens[:, k] > 0.0  # prompts without a response so long say nothing of it
-            cluster = np.arange(np.count_nonzero(there))
-            found = {
-                name: clustered_ratio(mean[name][there, k], tokens[there, k], cluster, confidence, low=0.0)
-                for name in self._how
-            }
-            found |= {"tv": replace(found["tv"], high=min(found["tv"].high, 1.0))}
-            first, last = k * self._width, min((k + 1) * self._width, self._longest) - 1
-            bins.append(PositionBin(first, last, float(tokens[:, k].mean() / (last + 1 - first)), found))
-        return ByPosition(tuple(bins), self._how, confidence)
+def _sums(summary: Summary, kinds: Mapping[str, _Kind], width: int, bins: int) -> dict[str, FloatArray]:
+    """Return the sums over the tokens of each prompt in each bin [prompts, bins], of each kind."""
+    sums = {name: np.zeros((summary.prompts, bins)) for name in kinds}
+    for part, prompt in read_again(summary):
+        cell = np.repeat(np.arange(len(part)), part.lengths) * bins + part.order // width
+        for name, (_, values) in kinds.items():
+            by_response = np.bincount(cell, weights=values(part), minlength=len(part) * bins)
+            np.add.at(sums[name], prompt, by_response.reshape(len(part), bins))
+    return sums

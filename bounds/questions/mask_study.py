@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, IntArray, confidence_level
-from bounds._show import shown
-from bounds.certificate.doubts import doubts
-from bounds.certificate.estimates import gap_remark
-from bounds.certificate.findings import findings
-from bounds.certificate.mask_parts import ChosenMask, Denominators, LengthBias, LengthRow, MaskTerms, Reweighing
-from bounds.certificate.mask_report import kept, mask_remarks
-from bounds.certificate.mask_terms import Terms, share_of
-from bounds.certificate.moments import Moments, prompt_number
-from bounds.certificate.response_columns import prompt_weights
-from bounds.intervals import clustered_ratio
-from bounds.logs.batch import TraceError
+from bounds._checks import BoolArray, FloatArray, confidence_level
+from bounds._files import whole_file
+from bounds._text import Cells, Row, many, near, shown
+from bounds.certificate.findings import Finding, findings, mask_findings
+from bounds.certificate.kept import (
+    MaskEffect,
+    MaskReport,
+    UnderMask,
+    by_length,
+    kept,
+    length_quarters,
+    mask_report,
+    share_of,
+)
+from bounds.certificate.statistics import prompt_keys, prompt_weights, statistics_of
+from bounds.certificate.summary import Summary
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import PAPER, Criterion, Mask
 from bounds.masks.statistics import unviolated
-from bounds.questions.mask_study_answer import MaskStudy
+from bounds.results import Interval, IntervalTable, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The mask that is looked at unless another is asked for: both of the paper's, together.
 DEFAULT = PAPER["TRM-Max and TRM-Avg"]
@@ -38,20 +48,258 @@ _REFERENCE = {
 }
 _QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _PAPER_LENGTHS = (256, 1024, 4096, 8192, 16384)
-_CLAMP = 20.0  # verl and ms-swift clamp |d| there
+_KEY = b"trm_bounds.mask"  # in the metadata of a file of masks
 
 
-def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, confidence: float = 0.95) -> MaskStudy:
-    """Acceptance by threshold, length and reward, and what a mask costs in the guarantee.
+@dataclass(frozen=True, slots=True)
+class LengthBias:
+    """A rule that one token can violate, by length: what is kept, and (1-p)^length if tokens were independent.
+
+    ``violation`` is p, the share of all tokens that violate the criterion; ``predicted`` in ``by_length`` the mean of
+    (1-p)^length there; ``at_length`` what (1-p)^T would keep of responses of T tokens, by T.
+    """
+
+    criterion: str
+    violation: Interval
+    by_length: IntervalTable
+    at_length: Mapping[int, float]
+
+    def __str__(self) -> str:
+        p = self.violation
+        if p.value == 0.0:
+            return f"Length bias of {self.criterion}: no token of this log violates it (p is at most {p.high:.3g})."
+        far = ", ".join(f"{_tiny(value)} of {length}" for length, value in self.at_length.items())
+        return (
+            f"Length bias of {self.criterion}: a token violates it with p = {p.value:.3g} [{p.low:.3g}, {p.high:.3g}]. "
+            f"Were tokens independent, it would keep (1-p)^T: {far} tokens."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reweighing:
+    """A rule that drops or truncates tokens or weights: the share of ``unit`` that it touches.
+
+    Guarantees speak of masks M(x, y) of whole responses; this rule changes the objective instead.
+    """
+
+    rule: str
+    unit: str
+    share: Interval | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        does = f"touches {_share(self.share)} of the {self.unit}" if self.share else f"cannot be counted: {self.reason}"
+        why = "It is no mask of responses: it changes the objective, and no bound here speaks of that."
+        return f"{self.rule} {does}. {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMask:
+    """The mask whose ``lower`` is largest on some of the prompts, and what it is worth on the others.
+
+    ``lower`` is judged on prompts that had no part in the choice, and so is ``lower_without``, that of no mask.
+    """
+
+    mask: str
+    candidates: int
+    prompts_choosing: int
+    prompts_judging: int
+    value_choosing: float
+    lower: Interval
+    lower_without: Interval
+
+    def __str__(self) -> str:
+        return (
+            f"Best of {self.candidates} masks on {self.prompts_choosing} prompts: {self.mask or 'no mask'} "
+            f"({self.value_choosing:.3g} there); on the other {self.prompts_judging} prompts J(theta) - J(roll) >= "
+            f"{self.lower}, where all is kept >= {self.lower_without}."
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MaskStudy(Result):
+    """What a mask keeps of a log, by threshold, length and reward, and what it costs in the guarantee.
+
+    Attributes
+    ----------
+    mask : MaskReport
+        What the mask that was asked about keeps, as :func:`bounds.certify` says it.
+    effect : MaskEffect
+        What that mask costs in the guarantee.
+    reference, by_threshold : tuples of MaskEffect
+        Masks with a title: the paper's, the best of all masks in this bound, none; and a grid of thresholds.
+    gain_without_mask : Interval or None
+        E[R (P-1)] <= J(theta) - J(roll), which no mask can exceed.
+    length_bias, reweighing : tuples
+        Acceptance by length next to (1-p)^length; rules that are no masks.
+    groups_mixed, groups_rejected : Interval
+        Share of prompts some of whose responses are rejected, and all.
+    chosen : ChosenMask or None
+        The best threshold, found on half of the prompts.
+    reasons : mapping of name to text
+        Why something is None.
+    findings : tuple of Finding
+        What is remarkable about the log and the mask; ``warnings`` are their texts.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> study = bounds.mask_study(bounds.example_traces(), mask="seq_max_k2<=0.05")
+    >>> study.mask.rule, round(study.mask.acceptance.value, 2)
+    ('seq_max_k2<=0.05', 0.97)
+    """
+
+    responses: int
+    prompts: int
+    tokens: int
+    horizon: int
+    confidence: float
+    mask: MaskReport
+    effect: MaskEffect
+    gain_without_mask: Interval | None
+    reference: tuple[MaskEffect, ...]
+    by_threshold: tuple[MaskEffect, ...]
+    length_bias: tuple[LengthBias, ...]
+    reweighing: tuple[Reweighing, ...]
+    groups_mixed: Interval
+    groups_rejected: Interval
+    chosen: ChosenMask | None
+    reasons: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    derived: ClassVar = ("warnings",)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each mask, what is said of it as columns with ``_low`` and ``_high``."""
+        import pandas as pd
+
+        rows = []
+        for effect in (self.effect, *self.reference, *self.by_threshold):
+            row: dict[str, Any] = {"mask": effect.mask, "title": effect.title}
+            for name, value in ((f.name, getattr(effect, f.name)) for f in fields(effect)):
+                if isinstance(value, Interval):
+                    row |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def sentence(self) -> str:
+        """Return the result in one sentence."""
+        text = f"This mask keeps {_share(self.mask.acceptance)} of the responses"
+        if self.effect.lower is None:
+            return text + "."
+        text += f"; with it, the gain J(theta) - J(roll) >= {self.effect.lower}"
+        if self.gain_without_mask is not None:
+            text += f", by E[R (P-1)] without any mask >= {self.gain_without_mask}"
+        return text + " (estimates)."
+
+    def heading(self) -> str:
+        """Return the mask, and what was logged."""
+        return (
+            f"Mask {self.mask.rule}; {many(self.responses, 'response')} to {many(self.prompts, 'prompt')}, "
+            f"{many(self.tokens, 'policy token')}, horizon {self.horizon}"
+        )
+
+    def tables(self) -> list[Cells]:
+        """Return masks, the parts of the guarantee under this one, and lengths."""
+        parts = [self._guarantee_cells()] if self.effect.lower is not None else []
+        return [self._mask_cells(), *parts, self._length_cells()]
+
+    def _mask_cells(self) -> Cells:
+        titles = ["mask", "kept", "gain is at least", "of R", "of 1-R"]
+        others = {e.mask or "everything": e for e in (*self.reference, *self.by_threshold)}
+        rows: list[Row] = []
+        for label, effect in (("this mask", self.effect), *others.items()):
+            gain = "-" if effect.lower is None else str(effect.lower)
+            shares = [_percent(effect.acceptance_high_reward), _percent(effect.acceptance_low_reward)]
+            rows.append(([_short(label), _share(effect.acceptance), gain, *shares], effect is self.effect))
+        return titles, rows
+
+    def _guarantee_cells(self) -> Cells:
+        e = self.effect
+        found = (
+            ("E[M R S]", e.surrogate, "masked surrogate, over all responses"),
+            ("E[M R Phi]", e.penalty, "divergence of what is kept"),
+            ("E[(1-M) R]", e.rejected_reward, "rejected reward mass"),
+            ("E[(1-M)(1-R)]", e.rejected_rest, "rejected mass without reward"),
+            ("E[M R S] - E[M R Phi] - E[(1-M) R]", e.lower, "the gain is at least this, for any mask"),
+            ("E[M R S] - E[M S] + E[M (1-R) Phi] + E[(1-M)(1-R)]", e.upper, "the gain is at most this"),
+            ("E[R (P-1)]", self.gain_without_mask, "the gain is at least this; no mask exceeds it"),
+        )
+        return ["with this mask", "value", "what it is"], [([t, str(i), what], False) for t, i, what in found if i]
+
+    def _length_cells(self) -> Cells:
+        titles = ["tokens", "responses", "kept by the mask"]
+        titles += [f"kept by {b.criterion}; (1-p)^length" for b in self.length_bias]
+        rows: list[Row] = []
+        for label, row in self.mask.by_length.rows.items():
+            cells = [label, str(self.mask.by_length.facts[label]["responses"]), _share(row["acceptance"])]
+            for b in self.length_bias:
+                predicted = b.by_length.facts[label]["predicted"]
+                cells.append(f"{_percent(b.by_length[label]['acceptance'])}; {predicted:.1%}")
+            rows.append((cells, False))
+        return titles, rows
+
+    def notes(self) -> list[str]:
+        """Return what the rows and numbers are."""
+        lines = [
+            "; ".join(f"{e.mask} is {e.title}" for e in self.reference if e.mask) + ".",
+            "The gain is J(theta) - J(roll); R is mapped to [0, 1] by its declared range.",
+            *map(str, self.length_bias),
+            self.mask.surrogates().strip(),
+            f"Some but not all responses are rejected for {_share(self.groups_mixed)} of the prompts, all for "
+            f"{_share(self.groups_rejected)}. The mask does not touch the advantages: a group mean is still over all.",
+            *map(str, self.reweighing),
+            "" if self.chosen is None else str(self.chosen),
+            *(f"No {name}: {reason}" for name, reason in self.reasons.items()),
+            f"Intervals: {100 * self.confidence:.6g}%, Student's t over prompts, asymptotic; no certificates (but the "
+            "share that is kept holds for every sample size). What they say of J holds if mask and theta were fixed "
+            "without looking at these responses.",
+        ]
+        return [line for line in lines if line]
+
+
+def _short(mask: str) -> str:
+    """Show a mask with three digits for each limit of more than six, in a table; the notes say it in full."""
+    return re.sub(r"\d+\.\d{7,}", lambda found: near(float(found[0])), mask)
+
+
+def _percent(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{interval.value:.1%}"
+
+
+def _tiny(share: float) -> str:
+    if share >= 0.001 or share == 0.0:
+        return f"{share:.1%}"
+    return f"{100.0 * share:.1g}%" if share >= 1e-5 else "less than 0.001%"
+
+
+def _share(interval: Interval | None) -> str:
+    """Show a share in percent, its ends rounded outward."""
+    if interval is None:
+        return "-"
+    low, high = math.floor(1000 * interval.low) / 1000, math.ceil(1000 * interval.high) / 1000
+    return f"{interval.value:.1%} [{low:.1%}, {high:.1%}]"
+
+
+# --- the question --------------------------------------------------------------------------------------------------
+
+
+def mask_study(
+    log: TraceSet | Iterable[TraceSet] | Summary, *, mask: str | Mask | None = None, confidence: float = 0.95
+) -> MaskStudy:
+    """Study acceptance by threshold, length and reward, and what a mask costs in the guarantee.
 
     Parameters
     ----------
-    traces : TraceSet or Moments
-        Logged responses; or what was kept of them, with the statistics that ``statistics_for(mask)`` names.
+    log : TraceSet, Log or Summary
+        Logged responses.
     mask : str or Mask, optional
         The mask to look at; else the paper's combination.
     confidence : float
-        Nominal coverage of the intervals (prompt-clustered, asymptotic).
+        Coverage of the intervals (prompt-clustered, asymptotic; that of acceptance holds for every sample size).
+
+    Returns
+    -------
+    MaskStudy
 
     Raises
     ------
@@ -70,61 +318,54 @@ def mask_study(traces: TraceSet | Moments, *, mask: str | Mask | None = None, co
     --------
     >>> import bounds
     >>> study = mask_study(bounds.example_traces(), mask="seq_product_ratio=0.5_2")
-    >>> study.terms.lower.value <= study.gain_without_mask.value
+    >>> study.effect.lower.value <= study.gain_without_mask.value
     True
     """
     confidence = confidence_level(confidence)
     chosen = mask if isinstance(mask, Mask) else Mask.parse(DEFAULT if mask is None else mask)
-    m = traces if isinstance(traces, Moments) else Moments.of(traces, statistics=statistics_for(chosen))
-    if not len(m):
-        raise TraceError("the log has no response")
-    if lacking := [name for name in statistics_for(chosen) if name not in m]:
-        raise ValueError(f"the moments lack {', '.join(lacking)}: keep statistics_for(mask) when reading the log")
-    warnings = [*(f.text for f in (*findings(m), *doubts(m))), *gap_remark(m)]
-    terms, keep = Terms(m, confidence), kept(m, chosen)
-    terms_of_mask = terms.of(chosen, keep)
-    mixed, rejected = _groups(m, keep)
-    picked = _choose(m, chosen, confidence)
-    bias = tuple(_length_bias(m, c, confidence) for c in chosen.dropping if c.violation)
+    summary = Summary.of(log, statistics=statistics_for(chosen))
+    under, keep = UnderMask(summary, confidence), kept(summary, chosen)
+    report = mask_report(summary, chosen, keep, confidence)
+    picked = _choose(summary, chosen, confidence)
+    bias = tuple(_length_bias(summary, c, confidence) for c in chosen.dropping if c.violation)
+    kept_of_prompt = np.bincount(summary.prompt, weights=keep) / np.bincount(summary.prompt)
+    groups = ((kept_of_prompt > 0.0) & (kept_of_prompt < 1.0)), kept_of_prompt == 0.0
+    everyone = np.ones(kept_of_prompt.size)
+    mixed, rejected = (share_of(g.astype(np.float64), everyone, np.arange(g.size), confidence) for g in groups)
+    everything = np.ones(len(summary), dtype=np.bool_)
+    grid = (Mask((c,)) for kind in _kinds(chosen) for c in _grid(kind, summary, everything))
     return MaskStudy(
-        responses=len(m),
-        prompts=m.prompts,
-        tokens=m.tokens,
-        horizon=m.horizon,
+        responses=len(summary),
+        prompts=summary.prompts,
+        tokens=summary.tokens,
+        horizon=summary.horizon,
         confidence=confidence,
-        terms=terms_of_mask,
-        gain_without_mask=terms.gain_without_mask(),
-        reference=tuple(replace(terms.of(each, kept(m, each)), title=title) for title, each in _REFERENCE.items()),
-        by_threshold=_thresholds(m, chosen, terms),
-        by_length=tuple(_length_rows(m, keep, confidence)),
+        mask=report,
+        effect=under.effect(chosen),
+        gain_without_mask=under.gain_without_mask(),
+        reference=tuple(under.effect(each, title) for title, each in _REFERENCE.items()),
+        by_threshold=tuple(map(under.effect, grid)),
         length_bias=bias,
-        reweighing=tuple(_reweighing(m, c, confidence) for c in chosen.reweighing),
-        denominators=_denominators(m, keep, confidence),
-        groups_mixed=terms.share(mixed),
-        groups_rejected=terms.share(rejected),
+        reweighing=tuple(_reweighing(summary, c, confidence) for c in chosen.reweighing),
+        groups_mixed=mixed,
+        groups_rejected=rejected,
         chosen=picked,
-        reasons=_reasons(m, picked, bias),
-        warnings=(*warnings, *_warnings(m, chosen, terms_of_mask.acceptance.value)),
+        reasons=_reasons(summary, picked, bias),
+        findings=(*findings(summary), *mask_findings(summary, chosen, report.acceptance.value)),
     )
 
 
 def statistics_for(mask: Mask) -> tuple[str, ...]:
-    """What :func:`mask_study` needs of a log: of the mask, of the paper's masks, and who violates a maximum."""
+    """Return what :func:`mask_study` needs of each response: for the mask, the paper's, and who violates a maximum."""
     counts = (name for criterion in mask.dropping for name in criterion.violation)
     looked_at = (name for each in (mask, *_REFERENCE.values()) for name in each.statistics)
     return tuple(dict.fromkeys([*looked_at, *counts]))
 
 
-def _groups(m: Moments, keep: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """1 for each response [N] to a prompt some but not all of whose responses are rejected; and all of whose are."""
-    kept = (np.bincount(m.prompt, weights=keep) / np.bincount(m.prompt))[m.prompt]
-    return ((kept > 0.0) & (kept < 1.0)).astype(np.float64), (kept == 0.0).astype(np.float64)
-
-
-def _reasons(m: Moments, picked: ChosenMask | None, bias: tuple[LengthBias, ...]) -> dict[str, str]:
+def _reasons(s: Summary, picked: ChosenMask | None, bias: tuple[LengthBias, ...]) -> dict[str, str]:
     reasons = {}
-    if "reward" not in m:
-        reasons = dict.fromkeys(("denominators", "gain_without_mask", "chosen"), "the log has no rewards")
+    if "reward" not in s:
+        reasons = dict.fromkeys(("surrogate_gain", "gain_without_mask", "chosen"), "the log has no rewards")
     elif picked is None:
         reasons["chosen"] = "a choice needs a second half of the prompts to judge it, and all prompts fell into one"
     if not bias:
@@ -132,136 +373,146 @@ def _reasons(m: Moments, picked: ChosenMask | None, bias: tuple[LengthBias, ...]
     return reasons
 
 
-# --- thresholds --------------------------------------------------------------------------------------------------
-
-
-def _thresholds(m: Moments, mask: Mask, terms: Terms) -> tuple[MaskTerms, ...]:
-    everything = np.ones(len(m), dtype=np.bool_)
-    return tuple(
-        terms.of(Mask((c,)), c.holds(m[c.statistic])) for kind in _kinds(mask) for c in _grid(kind, m, everything)
-    )
-
-
 def _kinds(mask: Mask) -> list[Criterion]:
-    """One criterion of each statistic: those of the mask, then the paper's."""
+    """Return one criterion of each statistic: those of the mask, then the paper's."""
     paper = (c for text in PAPER.values() for c in Mask.parse(text).criteria)
     return list({c.statistic: c for c in (*mask.dropping, *paper)}.values())
 
 
-def _grid(kind: Criterion, m: Moments, rows: BoolArray) -> Iterable[Criterion]:
-    """Criteria of that kind, at the quantiles of the statistic over some responses (rounded up to three digits)."""
-    reach = np.quantile(kind.reach(m[kind.statistic][rows]), _QUANTILES, method="higher")
+def _grid(kind: Criterion, s: Summary, rows: BoolArray) -> Iterable[Criterion]:
+    """Return criteria of that kind, at quantiles of the statistic over some responses (rounded up to three digits)."""
+    reach = np.quantile(kind.reach(s[kind.statistic][rows]), _QUANTILES, method="higher")
     found = (kind.at(float(shown(value))) for value in reach.tolist())
     return dict.fromkeys(c for c in found if c is not None)
 
 
-def prompt_half(m: Moments) -> BoolArray:
-    """Which responses [N] are of the first half of the prompts: by their names alone, so in every log the same."""
-    return np.asarray(m["prompt"] % np.uint64(2) == 0)
+def choosing(summary: Summary) -> BoolArray:
+    """Return which responses [N] a mask is chosen on: by their prompts' names alone, so in every log the same."""
+    return np.asarray(summary["prompt"] % np.uint64(2) == 0)
 
 
-def second_half(traces: TraceSet) -> TraceSet | None:
-    """The responses on which no mask was chosen; None if there are none."""
-    second = np.array([prompt_number(name) % 2 == 1 for name in traces.prompt_ids])[traces.prompt]
-    return traces.select(second) if second.any() else None
+def judging(traces: TraceSet) -> TraceSet | None:
+    """Return the responses on which no mask was chosen; None if there are none."""
+    others = prompt_keys(traces) % np.uint64(2) == 1
+    return traces.select(others) if others.any() else None
 
 
-def _choose(m: Moments, mask: Mask, confidence: float) -> ChosenMask | None:
-    """The best mask on one half of the prompts, judged on the other; None without rewards or without two halves."""
-    first = prompt_half(m)
-    if "reward" not in m or first.all() or not first.any():
+def _choose(s: Summary, mask: Mask, confidence: float) -> ChosenMask | None:
+    """Return the best mask on some prompts, judged on the others; None without rewards or without either."""
+    first = choosing(s)
+    if "reward" not in s or first.all() or not first.any():
         return None
-    choosing, judging = Terms(m, confidence, first), Terms(m, confidence, ~first)
-    grids = (Mask((c,)) for kind in _kinds(mask) for c in _grid(kind, m, first))
+    chooses, judges = UnderMask(s, confidence, first), UnderMask(s, confidence, ~first)
+    grids = (Mask((c,)) for kind in _kinds(mask) for c in _grid(kind, s, first))
     masks = dict.fromkeys([Mask(()), Mask(mask.dropping), *map(Mask.parse, PAPER.values()), *grids])
-    keeps = {each: kept(m, each) for each in masks}
-    values = {each: choosing.lower_value(keep[first]) for each, keep in keeps.items()}
+    keeps = {each: kept(s, each) for each in masks}
+    values = {each: chooses.lower_value(keep[first]) for each, keep in keeps.items()}
     best = max(values, key=lambda each: values[each])
     return ChosenMask(
         mask=str(best),
         candidates=len(masks),
-        prompts_choosing=np.unique(m.prompt[first]).size,
-        prompts_judging=np.unique(m.prompt[~first]).size,
+        prompts_choosing=np.unique(s.prompt[first]).size,
+        prompts_judging=np.unique(s.prompt[~first]).size,
         value_choosing=values[best],
-        lower=judging.lower(keeps[best][~first]),
-        lower_without=judging.lower(np.ones(int((~first).sum()), dtype=np.bool_)),
+        lower=judges.ends(keeps[best][~first])[0],
+        lower_without=judges.ends(np.ones(int((~first).sum()), dtype=np.bool_))[0],
     )
 
 
-# --- length, tokens, denominators --------------------------------------------------------------------------------
+def _length_bias(s: Summary, criterion: Criterion, confidence: float) -> LengthBias:
+    """Return the acceptance of one criterion by length, next to (1-p)^length."""
+    length = s["length"]
+    violating = np.sum([s[name] for name in criterion.violation], axis=0)
+    p = share_of(violating, length, s.prompt, confidence)
+    measured = by_length(s, criterion.holds(s[criterion.statistic]), confidence)
+    predicted, (labels, quarter) = unviolated(p.value, length), length_quarters(length)
+    facts = {
+        label: {**measured.facts_of(label), "predicted": float(predicted[quarter == k].mean())}
+        for k, label in enumerate(labels)
+    }
+    lengths = sorted({*_PAPER_LENGTHS, s.horizon})
+    at_length = {T: float(unviolated(p.value, float(T))) for T in lengths}
+    return LengthBias(str(criterion), p, replace(measured, facts=facts), at_length)
 
 
-def _quarters(length: FloatArray) -> IntArray:
-    """Which quarter of the lengths each response is in; fewer where many have one length."""
-    edges = np.unique(np.quantile(length, [0.25, 0.5, 0.75], method="lower"))
-    return np.unique(np.searchsorted(edges, length), return_inverse=True)[1]
-
-
-def _length_rows(m: Moments, keep: BoolArray, confidence: float) -> Iterable[LengthRow]:
-    length = m["length"]
-    quarter = _quarters(length)
-    for k in range(quarter.max() + 1):
-        here = (quarter == k).astype(np.float64)
-        acceptance = share_of(keep * here, here, m.prompt, confidence)
-        inside = length[quarter == k]
-        yield LengthRow(int(inside.min()), int(inside.max()), inside.size, acceptance)
-
-
-def _length_bias(m: Moments, criterion: Criterion, confidence: float) -> LengthBias:
-    """Acceptance of one criterion by length, next to (1-p)^length."""
-    length = m["length"]
-    violating = np.sum([m[name] for name in criterion.violation], axis=0)
-    p = share_of(violating, length, m.prompt, confidence)
-    keep = criterion.holds(m[criterion.statistic])
-    quarter = _quarters(length)
-    predicted = unviolated(p.value, length)
-    lengths = sorted({*_PAPER_LENGTHS, m.horizon})
-    return LengthBias(
-        criterion=str(criterion),
-        violation=p,
-        measured=tuple(_length_rows(m, keep, confidence)),
-        predicted=tuple(float(predicted[quarter == k].mean()) for k in range(quarter.max() + 1)),
-        at_length=tuple((T, float(unviolated(p.value, float(T)))) for T in lengths),
-    )
-
-
-def _reweighing(m: Moments, rule: Criterion, confidence: float) -> Reweighing:
-    """The share of tokens (or of weights of responses) that a rule drops or truncates."""
+def _reweighing(s: Summary, rule: Criterion, confidence: float) -> Reweighing:
+    """Return the share of tokens (or of weights of responses) that a rule drops or truncates."""
     if not rule.of_tokens:
-        touched = (~rule.holds(m[rule.statistic])).astype(np.float64)
-        weights = prompt_weights(m.prompt)
-        return Reweighing(str(rule), "responses' weights", share_of(weights * touched, weights, m.prompt, confidence))
-    counts = [m[name] for name in rule.columns]
+        touched = (~rule.holds(s[rule.statistic])).astype(np.float64)
+        weights = prompt_weights(s.prompt)
+        return Reweighing(str(rule), "responses' weights", share_of(weights * touched, weights, s.prompt, confidence))
+    counts = [s[name] for name in rule.columns]
     if rule.by_advantage:
-        if "reward" not in m:
+        if "reward" not in s:
             return Reweighing(str(rule), "tokens", None, "it looks at the advantage, and the log has no rewards")
         below, above = counts
-        touched = np.where(_advantage(m) > 0.0, above, below)
+        touched = np.where(_advantage(s) > 0.0, above, below)
     else:
         touched = np.sum(counts, axis=0)
     unit = "tokens' weights" if rule.clips else "tokens"
-    return Reweighing(str(rule), unit, share_of(touched, m["length"], m.prompt, confidence))
+    return Reweighing(str(rule), unit, share_of(touched, s["length"], s.prompt, confidence))
 
 
-def _advantage(m: Moments) -> FloatArray:
-    """Reward minus the mean reward of the prompt's responses."""
-    mean = np.bincount(m.prompt, weights=m["reward"]) / np.bincount(m.prompt)
-    return np.asarray(m["reward"] - mean[m.prompt])
+def _advantage(s: Summary) -> FloatArray:
+    """Return the reward minus the mean reward of the prompt's responses."""
+    mean = np.bincount(s.prompt, weights=s["reward"]) / np.bincount(s.prompt)
+    return np.asarray(s["reward"] - mean[s.prompt])
 
 
-def _denominators(m: Moments, keep: BoolArray, confidence: float) -> Denominators | None:
-    """The masked surrogate over all responses, per accepted response, per accepted token; all pooled alike."""
-    if "reward" not in m:
-        return None
-    gain = np.where(keep, m.surrogate, 0.0)
-    ones = keep.astype(np.float64)
-    per = [clustered_ratio(gain, d, m.prompt, confidence) if keep.any() else None for d in (ones, ones * m["length"])]
-    return Denominators(clustered_ratio(gain, np.ones(len(m)), m.prompt, confidence), *per)
+# --- the file ------------------------------------------------------------------------------------------------------
 
 
-def _warnings(m: Moments, mask: Mask, acceptance: float) -> Iterable[str]:
-    yield from mask_remarks(mask, acceptance)
-    if "reward" in m and np.ptp(m["reward"]) == 0.0:
-        yield "all rewards are equal: what is said of the gain rests on no variation, and its intervals are too narrow"
-    if m["max_k2"].max() > _CLAMP**2 / 2.0:
-        yield "a token has |d| > 20; verl and ms-swift clamp it there, and may keep a response that is dropped here"
+def write_masks(
+    log: TraceSet | Iterable[TraceSet] | Summary, mask: Mask, path: str | Path, *, force: bool = False
+) -> None:
+    """Write which responses a mask keeps as a Parquet file, one row for each response, whole or not at all.
+
+    Columns: ``row`` (its number in the log, from 0), ``place`` (file and row), ``prompt_id``, ``keep``, and every
+    statistic that the mask looks at (of a ratio its logarithm, ``log_seq_product_ratio``; of tokens, how many). The
+    mask is in the file's metadata.
+
+    Parameters
+    ----------
+    log : TraceSet, Log or Summary
+        Logged responses.
+    mask : Mask
+        The mask; rules that drop or truncate tokens do not enter ``keep``.
+    path : path
+        The file to write.
+    force : bool
+        Whether to overwrite it.
+
+    Raises
+    ------
+    FileExistsError
+        If there is such a file, unless ``force``.
+    ValueError
+        If the mask looks at what is not logged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [("row", pa.int64()), ("place", pa.string()), ("prompt_id", pa.string()), ("keep", pa.bool_())]
+        + [(_column(name), pa.float64()) for name in mask.statistics],
+        metadata={_KEY: str(mask)},
+    )
+    parts = [log] if isinstance(log, TraceSet) else log.again() if isinstance(log, Summary) else log
+    rows = 0
+    with whole_file(path, force=force) as unfinished, pq.ParquetWriter(unfinished, schema) as writer:
+        for traces in parts:
+            statistics = statistics_of(traces, mask.statistics)
+            columns = {
+                "row": np.arange(rows, rows + len(traces)),
+                "place": list(traces.where),
+                "prompt_id": [traces.prompt_ids[k] for k in traces.prompt],
+                "keep": mask.holds(statistics),
+                **{_column(name): values for name, values in statistics.items()},
+            }
+            writer.write_table(pa.table(columns, schema=schema))
+            rows += len(traces)
+
+
+def _column(name: str) -> str:
+    """Return the name of a column: ratios are pooled as logarithms."""
+    return f"log_{name}" if name.startswith("seq_") and name.endswith("_ratio") else name

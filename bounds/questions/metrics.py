@@ -5,30 +5,70 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds._show import many
-from bounds.divergence.rows import k1, k3
+from bounds._text import Cells, many
+from bounds.certificate.findings import Finding, findings
+from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_ratio
-from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
-from bounds.questions.metrics_answer import MetricsTable, MetricValue
+from bounds.results import Interval, IntervalTable, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A scalar: the mean over all tokens of a token's value, or over all responses of a response's."""
+    """A scalar: the mean over all tokens, or all responses, of what ``values`` sums up for each response [N]."""
 
-    values: Callable[[TraceSet], FloatArray]
+    values: Callable[[Summary], FloatArray]
     of_tokens: bool
     meaning: str
     note: str = ""
 
 
-def _sums(traces: TraceSet) -> FloatArray:
-    return np.asarray(np.add.reduceat(traces.log_ratio, traces.starts[:-1]))
+#: What :func:`metrics` needs of each response.
+STATISTICS = ("k3_inverse_sum", "chi2_token_sum", "probability_gap_sum")
+
+#: Name -> scalar, with d = log pi - log mu of a sampled token (pi scores, mu sampled).
+METRICS: MappingProxyType[str, Metric] = MappingProxyType(
+    {
+        "kl": Metric(lambda s: -s["log_ratio_sum"], True, "-d", "KL(mu||pi) by k1; verl rollout_corr/kl"),
+        "k3_kl": Metric(lambda s: s["k3_sum"], True, "exp(d) - 1 - d", "KL(mu||pi) by k3; verl"),
+        "kl_k3": Metric(
+            lambda s: s["k3_inverse_sum"],
+            True,
+            "exp(-d) - 1 + d",
+            "AReaL; other direction than k3_kl, and not of samples of pi: it estimates neither KL",
+        ),
+        "chi2_token": Metric(lambda s: s["chi2_token_sum"], True, "exp(2d) - 1", "verl"),
+        "chi2_seq": Metric(
+            lambda s: _excess(2.0 * s["log_ratio_sum"]),
+            False,
+            "exp(2 sum d) - 1",
+            "verl; ms-swift logs chi2_seq_by_mean under this name",
+        ),
+        "chi2_seq_by_mean": Metric(
+            lambda s: _excess(2.0 * s["log_ratio_sum"] / s["length"]),
+            False,
+            "exp(2 mean d) - 1",
+            "ms-swift calls it chi2_seq",
+        ),
+        "log_ppl_abs_diff": Metric(
+            lambda s: np.abs(s["log_ratio_sum"]) / s["length"], False, "|mean d|", "verl; the paper's PPL gap"
+        ),
+        "probs_diff": Metric(
+            lambda s: s["probability_gap_sum"],
+            True,
+            "|exp(log pi) - exp(log mu)|",
+            "verl rollout_probs_diff_mean",
+        ),
+    }
+)
 
 
 def _excess(log_ratio: FloatArray) -> FloatArray:
@@ -36,48 +76,57 @@ def _excess(log_ratio: FloatArray) -> FloatArray:
         return np.asarray(np.expm1(log_ratio))
 
 
-def _probability_gap(traces: TraceSet) -> FloatArray:
-    return np.asarray(np.abs(np.exp(traces.train) - np.exp(traces.rollout)))
+@dataclass(frozen=True, slots=True, repr=False)
+class MetricsTable(Result):
+    """Scalars by name.
+
+    Attributes
+    ----------
+    metrics : IntervalTable
+        Of each scalar its ``value``; what it is the ``mean_of``, over which ``sample``, and a ``note`` on who calls it
+        so.
+    findings : tuple of Finding
+        What is remarkable about the log.
+    """
+
+    metrics: IntervalTable
+    findings: tuple[Finding, ...]
+
+    def __getitem__(self, name: str) -> Interval:
+        return self.metrics.estimate(name, "value")
+
+    def sentence(self) -> str:
+        """Return what they are of."""
+        tokens, responses = (self.metrics.facts[name]["sample"] for name in ("kl", "chi2_seq"))
+        return f"Of {tokens}, {responses}; log-ratios are not clamped."
+
+    def tables(self) -> list[Cells]:
+        """Return one row for each scalar."""
+        return [self.metrics.cells(facts={"mean_of": "mean of", "sample": "over", "note": "known from"})]
+
+    def notes(self) -> list[str]:
+        """Return signs and intervals."""
+        level = f"{100 * self['kl'].confidence:.6g}%"
+        return [f"d = log pi - log mu of a sampled token. Intervals ({level}) are clustered by prompt and asymptotic."]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each scalar."""
+        return self.metrics.to_frame()
 
 
-#: Name -> scalar, with d = log pi - log mu of a sampled token (pi scores, mu sampled).
-METRICS: MappingProxyType[str, Metric] = MappingProxyType(
-    {
-        "kl": Metric(lambda t: k1(t.log_ratio), True, "-d", "KL(mu||pi) by k1; verl rollout_corr/kl"),
-        "k3_kl": Metric(lambda t: k3(t.log_ratio), True, "exp(d) - 1 - d", "KL(mu||pi) by k3; verl"),
-        "kl_k3": Metric(
-            lambda t: k3(-t.log_ratio),
-            True,
-            "exp(-d) - 1 + d",
-            "AReaL; other direction than k3_kl, and not of samples of pi: it estimates neither KL",
-        ),
-        "chi2_token": Metric(lambda t: _excess(2.0 * t.log_ratio), True, "exp(2d) - 1", "verl"),
-        "chi2_seq": Metric(
-            lambda t: _excess(2.0 * _sums(t)),
-            False,
-            "exp(2 sum d) - 1",
-            "verl; ms-swift logs chi2_seq_by_mean under this name",
-        ),
-        "chi2_seq_by_mean": Metric(
-            lambda t: _excess(2.0 * _sums(t) / t.lengths), False, "exp(2 mean d) - 1", "ms-swift calls it chi2_seq"
-        ),
-        "log_ppl_abs_diff": Metric(
-            lambda t: np.abs(_sums(t)) / t.lengths, False, "|mean d|", "verl; the paper's PPL gap"
-        ),
-        "probs_diff": Metric(_probability_gap, True, "|exp(log pi) - exp(log mu)|", "verl rollout_probs_diff_mean"),
-    }
-)
-
-
-def metrics(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) -> MetricsTable:
-    """Every scalar of :data:`METRICS` with an interval.
+def metrics(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float = 0.95) -> MetricsTable:
+    """Estimate every scalar of :data:`METRICS`, with an interval.
 
     Parameters
     ----------
-    traces : TraceSet, or several parts of a log
+    log : TraceSet, Log or Summary
         Logged responses.
     confidence : float
         Nominal coverage; intervals are clustered by prompt and asymptotic.
+
+    Returns
+    -------
+    MetricsTable
 
     Raises
     ------
@@ -92,27 +141,15 @@ def metrics(traces: TraceSet | Iterable[TraceSet], *, confidence: float = 0.95) 
     --------
     >>> import bounds
     >>> table = metrics(bounds.example_traces())
-    >>> table["k3_kl"].interval.value > 0.0, table["k3_kl"].sample
+    >>> table["k3_kl"].value > 0.0, table.metrics.facts["k3_kl"]["sample"]
     (True, '13961 tokens')
     """
     confidence = confidence_level(confidence)
-    sums: dict[str, list[FloatArray]] = {name: [] for name in METRICS}
-    lengths: list[FloatArray] = []
-    prompts: list[str] = []
-    for part in [traces] if isinstance(traces, TraceSet) else traces:
-        lengths.append(part.lengths.astype(np.float64))
-        prompts += [part.prompt_ids[k] for k in part.prompt]
-        for name, metric in METRICS.items():
-            values = metric.values(part)
-            sums[name].append(np.add.reduceat(values, part.starts[:-1]) if metric.of_tokens else values)
-    if not prompts:
-        raise TraceError("no response with a policy token")
-    numbers = {name: k for k, name in enumerate(dict.fromkeys(prompts))}
-    prompt, length = np.array([numbers[name] for name in prompts]), np.concatenate(lengths)
-    found = {}
+    summary = Summary.of(log, statistics=STATISTICS)
+    rows, facts = {}, {}
     for name, metric in METRICS.items():
-        weight = length if metric.of_tokens else np.ones(length.size)
-        interval = clustered_ratio(np.concatenate(sums[name]), weight, prompt, confidence)
-        sample = many(int(weight.sum()), "token" if metric.of_tokens else "response")
-        found[name] = MetricValue(interval, sample, metric.meaning, metric.note)
-    return MetricsTable(found)
+        size = summary["length"] if metric.of_tokens else np.ones(len(summary))
+        rows[name] = {"value": clustered_ratio(metric.values(summary), size, summary.prompt, confidence)}
+        sample = many(int(size.sum()), "token" if metric.of_tokens else "response")
+        facts[name] = {"mean_of": metric.meaning, "sample": sample, "note": metric.note}
+    return MetricsTable(IntervalTable("metric", rows, facts), findings(summary))

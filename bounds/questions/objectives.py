@@ -3,116 +3,167 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bounds._checks import FloatArray
+from bounds._text import Cells, shown
 from bounds.certificate.certify import certify
-from bounds.certificate.mask_report import kept
-from bounds.certificate.mask_terms import times
-from bounds.certificate.moments import Moments
-from bounds.certificate.response_columns import prompt_weights
+from bounds.certificate.findings import Finding, findings
+from bounds.certificate.kept import kept
+from bounds.certificate.statistics import prompt_weights, times
+from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean
 from bounds.intervals.clustered import leave_one_out_baseline
 from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
-from bounds.questions.objectives_answer import Objective, ObjectiveTable
-from bounds.results import Interval
+from bounds.results import Interval, IntervalTable, Result
+from bounds.rules.bound import Bound
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TIS, _CLIP_LOW, _CLIP_HIGH = 2.0, 0.8, 1.28
-_TIS_EXCESS, _HIGH_EXCESS, _LOW_EXCESS = (f"ratio_above({_TIS:g})", f"ratio_above({_CLIP_HIGH:g})",
-                                          f"ratio_below({_CLIP_LOW:g})")  # fmt: skip
+_TIS_EXCESS, _HIGH_EXCESS = f"ratio_above({_TIS:g})", f"ratio_above({_CLIP_HIGH:g})"
+_LOW_EXCESS = f"ratio_below({_CLIP_LOW:g})"
 #: What :func:`objectives` needs of each response.
 STATISTICS = (_TIS_EXCESS, _HIGH_EXCESS, _LOW_EXCESS)
 _ADD = "adds its difference to the bound"
 _LESS = "never above E[A sum (rho - 1)], which has the mean of L' where theta << roll"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class ObjectiveTable(Result):
+    """Objectives in use, and the bound on |J(theta) - J(roll) - L'|.
+
+    Attributes
+    ----------
+    objectives : IntervalTable
+        Of each objective its ``value`` and ``difference``, what L' exceeds it by (None: cannot be estimated); ``what``
+        it is, and what the guarantee ``says`` of it.
+    b_star : Bound or None
+        The smallest bound at the estimates.
+    findings : tuple of Finding
+        What is remarkable about the log.
+    """
+
+    objectives: IntervalTable
+    b_star: Bound | None
+    findings: tuple[Finding, ...]
+
+    def sentence(self) -> str:
+        """Return what the differences are for."""
+        if self.b_star is None:
+            return "No bound applies; the differences to L' stand by themselves."
+        return (
+            f"|J(theta) - J(roll) - L'| <= {shown(self.b_star.value)} ({self.b_star.name}); an objective that differs "
+            "from L' by d misses J(theta) - J(roll) by at most |d| more."
+        )
+
+    def tables(self) -> list[Cells]:
+        """Return one row for each objective."""
+        return [self.objectives.cells(facts={"says": "what the guarantee says", "what": "what it is"})]
+
+    def notes(self) -> list[str]:
+        """Return where the intervals come from."""
+        return [
+            "The difference is L' minus the objective. Intervals are clustered by prompt and asymptotic. Ratios are "
+            "theta/roll of the sampled tokens."
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each objective; what cannot be estimated is left empty."""
+        return self.objectives.to_frame()
+
+
 def objectives(
-    traces: TraceSet | Moments, *, confidence: float = 0.95, mask: str | Mask | None = None
+    log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float = 0.95, mask: str | Mask | None = None
 ) -> ObjectiveTable:
-    """Each objective's value and its difference to L', with intervals.
+    """Estimate each objective's value and its difference to L', with intervals.
 
     Parameters
     ----------
-    traces : TraceSet or Moments
-        A log with rewards; Moments must keep :data:`STATISTICS` and what the mask looks at.
+    log : TraceSet, Log or Summary
+        A log with rewards.
     confidence : float
         Nominal coverage; intervals are clustered by prompt and asymptotic.
     mask : str or Mask, optional
         A sequence mask, whose masked surrogate is one of the objectives.
 
+    Returns
+    -------
+    ObjectiveTable
+
     Raises
     ------
     TraceError
-        If the log has no rewards.
+        If the log has no rewards, or is refused.
 
     Examples
     --------
     >>> import bounds
-    >>> [o.name for o in objectives(bounds.example_traces()).objectives][:2]
+    >>> list(objectives(bounds.example_traces()).objectives)[:2]
     ["L'", 'token TIS']
     """
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
-    wanted = (*STATISTICS, *(chosen.statistics if chosen else ()))
-    m = traces if isinstance(traces, Moments) else Moments.of(traces, statistics=wanted)
-    if "reward" not in m:
+    summary = Summary.of(log, statistics=(*STATISTICS, *(chosen.statistics if chosen else ())))
+    if "reward" not in summary:
         raise TraceError("the log has no rewards, which every objective weighs")
-    return ObjectiveTable(tuple(_rows(m, chosen, confidence)), certify(m, confidence=confidence).best)
+    best = certify(summary, confidence=confidence).best
+    return ObjectiveTable(_table(summary, chosen, confidence), best, findings(summary))
 
 
-def _rows(m: Moments, mask: Mask | None, confidence: float) -> Iterator[Objective]:
-    reward, score, length, gain = m["reward"], m["score"], m["length"], m.surrogate
-    advantage = reward - leave_one_out_baseline(reward, m.prompt)
+def _table(s: Summary, mask: Mask | None, confidence: float) -> IntervalTable:
+    reward, length, gain = s["reward"], s["length"], s.surrogate
+    advantage = reward - leave_one_out_baseline(reward, s.prompt)
+    rows: dict[str, dict[str, Interval | None]] = {}
+    facts: dict[str, dict[str, str]] = {}
 
-    def mean(values: FloatArray) -> Interval:
-        return clustered_mean(values, m.prompt, confidence)
+    def add(
+        name: str, what: str, says: str, value: FloatArray | None = None, difference: FloatArray | None = None
+    ) -> None:
+        pair = {"value": value, "difference": difference}
+        rows[name] = {k: None if v is None else clustered_mean(v, s.prompt, confidence) for k, v in pair.items()}
+        facts[name] = {"what": what, "says": says}
 
-    zero = mean(np.zeros(len(m)))
-    yield Objective("L'", "E[R sum (rho - 1)]", mean(gain), zero, "the bound is about this one")
-    cut = times(reward, m[_TIS_EXCESS])
+    add("L'", "E[R sum (rho - 1)]", "the bound is about this one", gain, np.zeros(len(s)))
+    cut = times(reward, s[_TIS_EXCESS])
     with np.errstate(invalid="ignore"):
         truncated = np.where(np.isfinite(gain), gain - cut, times(reward, length * (_TIS - 1.0)))
-    yield Objective("token TIS", f"E[R sum (min(rho, {_TIS:g}) - 1)]", mean(truncated), mean(cut), _ADD)
-    clipped = np.where(advantage > 0.0, times(advantage, m[_HIGH_EXCESS]), -times(advantage, m[_LOW_EXCESS]))
-    full = times(advantage, score)
+    add("token TIS", f"E[R sum (min(rho, {_TIS:g}) - 1)]", _ADD, truncated, cut)
+    clipped = np.where(advantage > 0.0, times(advantage, s[_HIGH_EXCESS]), -times(advantage, s[_LOW_EXCESS]))
+    full = times(advantage, s["surrogate_sum"])
     with np.errstate(invalid="ignore"):
         pessimistic = np.where(np.isfinite(full), full - clipped, -math.inf)
-    yield Objective(
-        "PPO clip",
-        f"E[sum min(rho A, clip(rho, {_CLIP_LOW:g}, {_CLIP_HIGH:g}) A) - A], A = R minus the others' mean",
-        mean(pessimistic),
-        mean(clipped),
-        _LESS,
-    )
+    clip = f"E[sum min(rho A, clip(rho, {_CLIP_LOW:g}, {_CLIP_HIGH:g}) A) - A], A = R minus the others' mean"
+    add("PPO clip", clip, _LESS, pessimistic, clipped)
     if mask is not None and mask.reweighing:
         rules = ",".join(map(str, mask.reweighing))
-        yield Objective("token mask", rules, None, None, "nothing: it changes the objective within responses")
+        add("token mask", rules, "nothing: it changes the objective within responses")
     if mask is not None and mask.dropping:
-        keep = kept(m, mask)
+        keep = kept(s, mask)
         masked, rest = np.where(keep, gain, 0.0), np.where(keep, 0.0, gain)
-        yield Objective("masked", f"E[M R sum (rho - 1)], M: {Mask(mask.dropping)}", mean(masked), mean(rest), _ADD)
-    yield Objective(
+        add("masked", f"E[M R sum (rho - 1)], M: {Mask(mask.dropping)}", _ADD, masked, rest)
+    add(
         "token mean",
         "sum of R sum (rho - 1) over the tokens of the batch",
-        None,
-        None,
         "L' divided by the mean length: the same direction, and the bound divided by it",
     )
-    relative = float(prompt_weights(m.prompt) @ length) / length
-    yield Objective(
+    relative = float(prompt_weights(s.prompt) @ length) / length
+    add(
         "sequence mean",
         "E[R sum (rho - 1) / length], times the mean length",
-        mean(gain * relative),
-        mean(times(1.0 - relative, gain)),
         _ADD + "; weighs short responses more",
+        gain * relative,
+        times(1.0 - relative, gain),
     )
-    yield Objective(
+    add(
         "std-normalised",
         "A divided by the standard deviation of the prompt's rewards",
-        None,
-        None,
         "nothing about J: it is L' of the reward R / std(prompt), which weighs prompts anew",
     )
+    return IntervalTable("objective", rows, facts)

@@ -3,38 +3,110 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
-from bounds.certificate.estimates import kl_of_responses, seems_to_have_gap
+from bounds._text import Cells, many, shown
+from bounds.certificate.estimates import kl_of_responses
+from bounds.certificate.findings import Finding, findings
 from bounds.certificate.guarantees import improvement
-from bounds.certificate.mask_report import kept
-from bounds.certificate.mask_terms import no_mask
-from bounds.certificate.moments import Moments
-from bounds.intervals import betting, clustered_mean, prompt_means
+from bounds.certificate.kept import acceptance, kept
+from bounds.certificate.summary import Summary
+from bounds.intervals import clustered_mean
 from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
-from bounds.questions.over_time_answer import RunOverTime, Step
+from bounds.questions.parts import labels_in_order
+from bounds.results import Interval, IntervalTable, Result, Standing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LEAST = 1e-15  # an error probability that 1 - error can still say
+_TABLES = ("kl_seq", "worst_case_error", "ppl_gap"), ("acceptance", "surrogate_gain", "improvement")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunOverTime(Result):
+    """Steps in order, and the trust region that was to hold.
+
+    Attributes
+    ----------
+    steps : IntervalTable
+        Of each step kl_seq, worst_case_error, ppl_gap, acceptance, surrogate_gain, improvement; how many ``responses``
+        and ``prompts``.
+    limit : float
+        The trust region: expected KL per response at most this.
+    time_uniform : bool
+        Whether the intervals of an estimate hold at all steps at once, so that looking after every step is honest.
+    reward_spread : float
+        Largest minus smallest reward: |Error| is at most this times kl_seq.
+    findings : tuple of Finding
+        What is remarkable about the log.
+    lost : str or None
+        The first step at which the upper limit of kl_seq was above ``limit``.
+    """
+
+    steps: IntervalTable
+    limit: float
+    time_uniform: bool
+    confidence: float
+    reward_spread: float
+    findings: tuple[Finding, ...]
+    derived: ClassVar = ("lost",)
+
+    @property
+    def lost(self) -> str | None:
+        """The first step where the trust region could not be certified."""
+        return next((name for name in self.steps if self.steps.estimate(name, "kl_seq").high > self.limit), None)
+
+    def sentence(self) -> str:
+        """Return where the trust region was lost, if it was."""
+        region = f"kl_seq <= {self.limit:g}, so |Error| <= {shown(self.limit * self.reward_spread)}"
+        limits = f"upper {100 * self.confidence:.6g}% limits (asymptotic)"
+        if self.lost is None:
+            return f"By {limits}, {region}, at {many(len(self.steps), 'step')}, all there are."
+        return f"By {limits}, {region}, cannot be said at step {self.lost}, and could before."
+
+    def tables(self) -> list[Cells]:
+        """Return divergences, then what the steps bring; one row for each step."""
+        return [self.steps.cells(names, {"prompts": "prompts"}, marked=self.lost) for names in _TABLES]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each step: value, low and high of each estimate."""
+        return self.steps.to_frame()
+
+    def notes(self) -> list[str]:
+        """Return whether one may look after every step."""
+        intervals = (i for row in self.steps.rows.values() for i in row.values())
+        assumed = any(i is not None and i.standing is Standing.ASSUMED for i in intervals)
+        condition = " under what is assumed of the log (certify says what)" if assumed else ""
+        known = f"acceptance and improvement hold for every sample size{condition}, the others are asymptotic."
+        if self.time_uniform:
+            return [f"The intervals of one estimate hold at all steps at once (step k spends 1/(k (k+1))); {known}"]
+        return [
+            f"Each interval holds by itself ({known[:-1]}); to look after every step, ask for time-uniform ones "
+            "(time_uniform=True, --time-uniform)."
+        ]
 
 
 def over_time(
-    traces: TraceSet | Moments,
+    log: TraceSet | Iterable[TraceSet] | Summary,
     *,
     confidence: float = 0.95,
     mask: str | Mask | None = None,
     limit: float = 0.5,
     time_uniform: bool = False,
 ) -> RunOverTime:
-    """Divergence, acceptance and guaranteed improvement at each ``step`` of a log.
+    """Estimate divergence, acceptance and guaranteed improvement at each ``step`` of a log.
 
     Parameters
     ----------
-    traces : TraceSet or Moments
+    log : TraceSet, Log or Summary
         A log whose records name their ``step``.
     confidence : float
         Of each interval; with ``time_uniform``, of all of them at once.
@@ -47,60 +119,63 @@ def over_time(
         Whether step k = 1, 2, ... spends 1/(k (k+1)) of the error, so that the intervals of one estimate hold at all
         steps at once, however long the run is.
 
+    Returns
+    -------
+    RunOverTime
+
     Raises
     ------
     TraceError
-        If the log names no steps.
+        If the log names no steps, or is refused.
 
     Examples
     --------
     >>> import bounds
     >>> rows = [{"prompt_id": f"p{i}", "step": i // 20, "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]}
     ...         for i in range(40)]
-    >>> [s.name for s in over_time(bounds.TraceSet.from_records(rows, horizon=4)).steps]
+    >>> list(over_time(bounds.TraceSet.from_records(rows, horizon=4)).steps)
     ['0', '1']
     """
     confidence, limit = confidence_level(confidence), number("limit", limit, 0.0)
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
-    m = traces if isinstance(traces, Moments) else Moments.of(traces, statistics=chosen.statistics if chosen else ())
-    if "step" not in m:
+    summary = Summary.of(log, statistics=chosen.statistics if chosen else ())
+    if "step" not in summary:
         raise TraceError("the log names no steps (field step)")
-    keep = None if chosen is None else kept(m, chosen)
-    codes = m["step"].astype(np.int64)
-    names = m.labels["step"]
-    order = sorted(range(len(names)), key=lambda k: (not names[k].isdigit(), names[k].zfill(20)))
-    kl, _ = kl_of_responses(m, seems_to_have_gap(m))
-    steps = []
-    for place, k in enumerate(order, start=1):
-        error = (1.0 - confidence) / (place * (place + 1.0) if time_uniform else 1.0)
+    keep = np.ones(len(summary), dtype=np.bool_) if chosen is None else kept(summary, chosen)
+    kl, _ = kl_of_responses(summary)
+    names, codes = labels_in_order(summary, "step")
+    rows, facts = {}, {}
+    for k, name in enumerate(names):
+        error = (1.0 - confidence) / ((k + 1.0) * (k + 2.0) if time_uniform else 1.0)
         if error < _LEAST:
             refuse("confidence", f"below 1 - {_LEAST:g} x k (k+1) of its {len(names)} steps", confidence)
-        steps.append(_step(m, names[k], codes == k, keep, kl, 1.0 - error))
-    low, high = m.reading.reward_range
-    return RunOverTime(tuple(steps), limit, time_uniform, confidence, high - low)
+        here = codes == k
+        accepted = acceptance(summary, chosen, keep, 1.0 - error, here)
+        rows[name] = {**_step(summary, here, kl, 1.0 - error), "acceptance": accepted}
+        facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
+    low, high = summary.reading.reward_range
+    found = findings(summary, by_step=True)
+    return RunOverTime(IntervalTable("step", rows, facts), limit, time_uniform, confidence, high - low, found)
 
 
-def _step(m: Moments, name: str, here: BoolArray, keep: BoolArray | None, kl: FloatArray, confidence: float) -> Step:
-    prompt = np.unique(m.prompt[here], return_inverse=True)[1]
-    log_product, length = m["log_product"][here], m["length"][here]
-    low, high = m.reading.reward_range
-    gap = np.abs(log_product) / length
-    reward = m["reward"][here] if "reward" in m else None
-    return Step(
-        name=name,
-        responses=int(here.sum()),
-        prompts=int(prompt.max()) + 1,
-        kl_seq=clustered_mean(kl[here], prompt, confidence, low=0.0),
-        worst_case_error=clustered_mean((high - low) * m["worst_error"][here], prompt, confidence, low=0.0),
-        acceptance=no_mask(confidence)
-        if keep is None
-        else replace(
-            betting(prompt_means(keep[here].astype(np.float64), prompt), confidence, low=0.0, high=1.0),
-            standing=m.standing,
-        ),
-        ppl_gap=clustered_mean(gap, prompt, confidence, low=0.0),
-        surrogate_gain=None if reward is None else clustered_mean(m.surrogate[here], prompt, confidence, low=-math.inf),
-        improvement=None
-        if reward is None
-        else improvement(reward, log_product, prompt, m.reading.reward_range, confidence, m.standing),
-    )
+def _step(s: Summary, here: BoolArray, kl: FloatArray, confidence: float) -> dict[str, Interval | None]:
+    """Return what is estimated of some responses."""
+    prompt = np.unique(s.prompt[here], return_inverse=True)[1]
+    log_product, (low, high) = s["log_ratio_sum"][here], s.reading.reward_range
+
+    def mean(values: FloatArray, low: float = 0.0) -> Interval:
+        return clustered_mean(values, prompt, confidence, low=low)
+
+    rewarded = "reward" in s
+    return {
+        "kl_seq": mean(kl[here]),
+        "worst_case_error": mean((high - low) * s["worst_case_error"][here]),
+        "ppl_gap": mean(np.abs(log_product) / s["length"][here]),
+        "acceptance": None,  # comes later
+        "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
+        "improvement": improvement(
+            s["reward"][here], log_product, prompt, s.reading.reward_range, confidence, s.standing
+        )
+        if rewarded
+        else None,
+    }

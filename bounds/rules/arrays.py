@@ -23,12 +23,12 @@ _NODES, _LAST_ROOT = 1024, 4.0  # tangents of Pinsker's curve, up to KL = 32, wh
 
 
 def pinsker_array(kl: FloatArray) -> FloatArray:
-    """min(1, sqrt(kl/2)) of each entry, upper values."""
+    """Compute min(1, sqrt(kl/2)) of each entry, upper values."""
     return np.minimum(1.0, root_of_half(kl.copy()))
 
 
 def curve_array(kl: FloatArray) -> FloatArray:
-    r"""The largest TV at each KL by Pinsker's exact curve: upper values, within 4e-6 relative of it.
+    r"""Bound the largest TV at each KL by Pinsker's exact curve: upper values, within 4e-6 relative of it.
 
     The curve is concave in r = sqrt(KL/2) (checked by :func:`bounds.proof.symbolic.curve_concave`), so each of its
     tangents lies above it everywhere, and the nearest of 1024 that are certified one by one lies close. The factor
@@ -49,24 +49,26 @@ def curve_array(kl: FloatArray) -> FloatArray:
 
 @cache
 def _tangent(k: int) -> tuple[float, float]:
-    """Intercept and slope, upper values, of the tangent that touches the curve where r is (k + 1/2) / 256."""
+    """Return intercept and slope, upper values, of the tangent that touches the curve where r is (k + 1/2) / 256."""
     intercept, slope = curve_tangent(_LAST_ROOT * (k + 0.5) / _NODES)
     return round_up(intercept), round_up(slope)
 
 
 def half_root_array(chi2: FloatArray) -> FloatArray:
-    """min(1, sqrt(chi2)/2) of each entry, upper values: TV <= sqrt(chi2)/2 by Cauchy-Schwarz."""
+    """Compute min(1, sqrt(chi2)/2) of each entry, upper values: TV <= sqrt(chi2)/2 by Cauchy-Schwarz."""
     return np.minimum(1.0, np.sqrt(chi2) * (0.5 * (1.0 + 4.0 * 2.0**-53)))
 
 
 def multiple_array(x: FloatArray, factor: Fraction) -> FloatArray:
-    """A multiple of each entry, upper values (0 stays 0 and is of no infinite multiple more)."""
+    """Multiply each entry, upper values (0 stays 0 and is of no infinite multiple more)."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(x == 0.0, 0.0, np.nextafter(x * round_up(factor), math.inf))
 
 
 def root_of_half(x: FloatArray) -> FloatArray:
-    """sqrt(x/2) of each entry, in place, upper values: the root is correctly rounded, the factor has 4 roundings more.
+    """Compute sqrt(x/2) of each entry in place, upper values.
+
+    The root is correctly rounded, and the factor has room for 4 roundings more.
 
     No root of a float is subnormal, so nothing underflows.
     """
@@ -93,27 +95,27 @@ class Route:
 
 
 def summed(x: FloatArray) -> Route:
-    """Route sum x_s."""
+    """Return the route sum x_s."""
     return Route(x)
 
 
 def pinsker_of_sum(kl: FloatArray) -> Route:
-    """Route sqrt(sum K_s / 2)."""
+    """Return the route sqrt(sum K_s / 2)."""
     return Route(kl, leave=root_of_half)
 
 
 def coupled(epsilon: FloatArray) -> Route:
-    """Route 1 - prod (1 - epsilon_s)."""
+    """Return the route 1 - prod (1 - epsilon_s)."""
     return Route(epsilon, _log_survival, _lost)
 
 
 def compounded(X: FloatArray) -> Route:
-    """Route prod (1 + X_s) - 1."""
+    """Return the route prod (1 + X_s) - 1."""
     return Route(X, np.log1p, lambda x: np.expm1(x) * (1.0 + 16.0 * 2.0**-53))
 
 
 def _log_survival(epsilon: FloatArray) -> FloatArray:
-    """-log(1 - epsilon); the last float below 1 stands for 1, and the margins make 1 of it again."""
+    """Compute -log(1 - epsilon); the last float below 1 stands for 1, and the margins make 1 of it again."""
     x = np.minimum(epsilon, 1.0 - 2.0**-53)
     np.negative(x, out=x)
     np.log1p(x, out=x)
@@ -121,7 +123,7 @@ def _log_survival(epsilon: FloatArray) -> FloatArray:
 
 
 def _lost(x: FloatArray) -> FloatArray:
-    """1 - exp(-x), in place."""
+    """Compute 1 - exp(-x), in place."""
     np.negative(x, out=x)
     np.expm1(x, out=x)
     x *= -(1.0 + 16.0 * 2.0**-53)
@@ -129,7 +131,7 @@ def _lost(x: FloatArray) -> FloatArray:
 
 
 def shifted_sum(factor: FloatArray, routes: Sequence[Route], cap: float = 1.0, *, follow: bool = False) -> Fraction:
-    """An upper value of sum_t factor_t min(cap, routes from the positions before t), within 1e-12 relative.
+    """Bound sum_t factor_t min(cap, routes from the positions before t), within 1e-12 relative above it.
 
     ``follow``: from the positions after t. ``factor`` may carry one rounding. The work goes block by block. Sums are
     raised by more than they may have lost as the last thing that is done to them: where they are so small that this
@@ -151,7 +153,7 @@ def shifted_sum(factor: FloatArray, routes: Sequence[Route], cap: float = 1.0, *
 
 
 def _running(a: FloatArray) -> tuple[FloatArray, float]:
-    """Sums of the non-negative entries of a block before each, and of all, after at most 544 additions in a row.
+    """Sum the non-negative entries of a block before each, and all, with at most 544 additions in a row.
 
     Within groups of 32 they are a product with a triangle of ones, whatever the order in which that adds; then the
     totals of the groups before are added.

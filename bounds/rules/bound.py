@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
-from bounds._show import Cells, Row, Shown, finite, jsonable, shown
-from bounds.results import Assumption, Standing, assumption_dicts
+from bounds._text import Cells, Row, shown
+from bounds.results import Assumption, Record, Result, Standing, jsonable, weakest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One number that a bound used: given, or filled from others by a proved inequality."""
+    """One number that a bound used: given, or implied by others that were."""
 
     name: str
     value: float
@@ -27,52 +27,54 @@ class Input:
     def __str__(self) -> str:
         return f"{self.name} = {shown(self.value)}" + ("" if self.how == "given" else f" [{self.how}]")
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The given fields that it rests on."""
+        return (self.name,) if self.how == "given" else self.used
+
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says."""
+class Bound(Record):
+    """An upper bound on |Error| = |J(theta) - J(roll) - L'|, never below what its theorem says.
+
+    ``rests_on`` says where each given number stands that it used, or that implied what it used.
+    """
+
+    derived: ClassVar = ("standing",)
 
     name: str
     title: str
     value: float
     family: str
     source: str
-    standing: Standing
+    rests_on: Mapping[str, Standing]
     assumes: tuple[str, ...]
     inputs: tuple[Input, ...]
     vacuous: bool
     optimistic: bool = False
 
+    @property
+    def standing(self) -> Standing:
+        """The weakest standing of what it rests on."""
+        return weakest(self.rests_on.values())
+
+    @property
+    def standings(self) -> str:
+        """The standings of all that it rests on, in words: one assumption does not hide an estimate."""
+        return in_words(self.rests_on.values())
+
     def __str__(self) -> str:
         vacuous = ", vacuous" if self.vacuous else ""
-        return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standing.label}{vacuous})"
+        return f"{self.name}: |Error| <= {shown(self.value)} ({self.family}, {self.standings}{vacuous})"
 
-    def rests_on(self, names: Container[str]) -> bool:
-        """Whether one of these fields was used, directly or to fill a gap."""
-        return any(name in names for i in self.inputs for name in (i.name, *i.used))
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; an infinite value is null and vacuous."""
-        return {
-            "name": self.name,
-            "value": finite(self.value),
-            "family": self.family,
-            "source": self.source,
-            "standing": self.standing.label,
-            "assumes": list(self.assumes),
-            "inputs": [
-                {
-                    "name": i.name,
-                    "value": finite(i.value),
-                    "how": i.how,
-                    "used": list(i.used),
-                    "standing": i.standing.label,
-                }
-                for i in self.inputs
-            ],
-            "vacuous": self.vacuous,
-            "optimistic": self.optimistic,
-        }
+def in_words(standings: Iterable[Standing]) -> str:
+    """Name each standing that is not proved: what is assumed may rest on an estimate, too.
+
+    >>> in_words([Standing.ASSUMED, Standing.PROVED, Standing.ESTIMATED])
+    'estimated and assumed'
+    """
+    return " and ".join(s.label for s in sorted({*standings} - {Standing.PROVED})) or Standing.PROVED.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Withheld:
 
 
 def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
-    """What was not evaluated, by reason."""
+    """Write what was not evaluated, by reason."""
     by_reason: dict[str, list[str]] = {}
     for rule in withheld:
         by_reason.setdefault(rule.reason, []).append(rule.name)
@@ -93,7 +95,7 @@ def withheld_lines(withheld: Iterable[Withheld]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BoundTable(Shown):
+class BoundTable(Result):
     """Every rule evaluated on one profile.
 
     ``table["mixed_tv"]`` is one bound (KeyError with the reason if it was not evaluated); iterating gives all.
@@ -127,7 +129,8 @@ class BoundTable(Shown):
     assumptions: tuple[Assumption, ...]
     reward_spread: float = 1.0
     surrogate_cap: float | None = None
-    published_b_star: frozenset[str] = field(default=frozenset(), repr=False)
+    published_b_star: frozenset[str] = field(default=frozenset(), metadata={"json": False})
+    derived: ClassVar = ("b_star", "b_star_published")
 
     def __getitem__(self, name: str) -> Bound:
         for bound in self.bounds:
@@ -160,12 +163,14 @@ class BoundTable(Shown):
         """B* of the paper: the smallest of its six families (2512.23075v4 thm:unified)."""
         return smallest(b for b in self.bounds if b.name in self.published_b_star)
 
+    b_star, b_star_published = best, best_published  # their names in JSON
+
     def sorted(self) -> tuple[Bound, ...]:
-        """The bounds, smallest first."""
+        """Return the bounds, smallest first."""
         return tuple(sorted(self.bounds, key=lambda b: b.value))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each rule, smallest bound first."""
+        """Return a DataFrame with one row for each rule, smallest bound first."""
         import pandas as pd
 
         rows = [
@@ -174,6 +179,7 @@ class BoundTable(Shown):
                 "value": b.value,
                 "family": b.family,
                 "standing": b.standing.label,
+                "rests_on": ", ".join(f"{name} {label}" for name, label in jsonable(b.rests_on).items()),
                 "vacuous": b.vacuous,
                 "assumes": ", ".join(b.assumes),
                 "inputs": "; ".join(map(str, b.inputs)),
@@ -183,20 +189,8 @@ class BoundTable(Shown):
         ]
         return pd.DataFrame(rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, keys as ``trm-bounds bstar --json`` prints them."""
-        return {
-            "profile": {name: jsonable(value) for name, value in self.profile.items()},
-            "bounds": [b.to_dict() for b in self.bounds],
-            "b_star": named_value(self.best),
-            "b_star_published": named_value(self.best_published),
-            "withheld": [{"name": w.name, "reason": w.reason} for w in self.withheld],
-            "assumptions": assumption_dicts(self.assumptions),
-            "surrogate_cap": None if self.surrogate_cap is None else finite(self.surrogate_cap),
-        }
-
     def sentence(self) -> str:
-        """The result in one sentence."""
+        """Say the result in one sentence."""
         if self.best is None:
             return "No rule applies to what is known about the two policies."
         text = f"|J(theta) - J(roll) - L'| <= {shown(self.best.value)} by {self.best.name}"
@@ -205,14 +199,14 @@ class BoundTable(Shown):
         return text + (". Every bound is vacuous." if self.best.vacuous else ".")
 
     def notes(self) -> list[str]:
-        """The lines under the table: assumptions, then what was not evaluated."""
+        """Write the lines under the table: assumptions, then what was not evaluated."""
         lines = [f"Assumed: {a}" for a in self.assumptions]
         if self.surrogate_cap is not None:
             lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
         return lines + withheld_lines(self.withheld)
 
     def cells(self, *, best: Bound | None = None, published: Bound | None = None) -> Cells:
-        """Column titles, and for each bound its cells and whether it is the winner."""
+        """Return column titles, and for each bound its cells and whether it is the winner."""
         best, published = best or self.best, published or self.best_published
         rows: list[Row] = []
         for b in self.sorted():
@@ -224,23 +218,14 @@ class BoundTable(Shown):
             }
             filled = "; ".join(f"{i.name} = {i.how}" for i in b.inputs if i.how != "given")
             said = ", ".join(mark for mark, holds in marks.items() if holds)
-            rows.append(([b.name, shown(b.value), b.family, b.standing.label, said, filled], b is best))
+            rows.append(([b.name, shown(b.value), b.family, b.standings, said, filled], b is best))
         return ["rule", "|Error| <=", "family", "standing", "remarks", "filled in"], rows
 
     def tables(self) -> list[Cells]:
-        """The bounds, smallest first."""
+        """Return the bounds, smallest first."""
         return [self.cells()]
 
 
 def smallest(bounds: Iterable[Bound]) -> Bound | None:
-    """The smallest bound; a sharp one where two are equal."""
+    """Return the smallest bound; a sharp one where two are equal."""
     return min(bounds, key=lambda b: (b.value, b.family != "sharp"), default=None)
-
-
-def named_value(bound: Bound | None) -> dict[str, Any] | None:
-    """Name and value of a winner, as the JSON shows it."""
-    if bound is None:
-        return None
-    marks = {"vacuous": bound.vacuous, "optimistic": bound.optimistic}
-    shown_marks = {mark: True for mark, holds in marks.items() if holds}
-    return {"name": bound.name, "value": finite(bound.value), "standing": bound.standing.label, **shown_marks}

@@ -1,21 +1,18 @@
-"""The fields of a profile, declared once: symbol, domain, meaning, and which may not exceed which."""
+"""The fields of a profile, declared once: symbol, domain and meaning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-#: The families of rules; gaps are filled by plain Pinsker for the first, by the sharpest that is proved for the second.
+#: The families of rules: the first uses plain Pinsker, the second the sharpest inequality that is proved.
 PUBLISHED, SHARP = "published", "sharp"
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One number, or one array [T], that a profile may hold: its symbol, domain and meaning, and if few know it."""
+    """One number, or one array [T], that a profile may hold: its symbol, meaning and domain; ``rare``: few know it."""
 
     symbol: str
     meaning: str
@@ -50,41 +47,5 @@ DIVERGENCES = tuple(name for name in FIELDS if name not in ("mean_length", "supp
 
 
 def is_array(name: str) -> bool:
-    """Whether a field holds one number for each position."""
+    """Return whether a field holds one number for each position."""
     return name in FIELDS and FIELDS[name].per_position
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """``name`` may not exceed ``value(others)`` by more than 1e-9 relative: two fields would contradict each other."""
-
-    name: str
-    others: tuple[str, ...]
-    text: str
-    value: Callable[..., Any]
-
-
-#: What may not exceed what.
-LIMITS: tuple[Limit, ...] = (
-    Limit("kl_seq", ("T", "delta"), "T * delta", lambda T, d: T * d),
-    Limit("kl_seq", ("mean_length", "delta"), "mean_length * delta", lambda n, d: n * d),
-    Limit("kl_seq", ("max_kl",), "sum(max_kl)", np.sum),
-    Limit("tv_sum", ("T", "epsilon"), "T * epsilon", lambda T, e: T * e),
-    Limit("tv_sum", ("max_tv",), "sum(max_tv)", np.sum),
-    Limit("chi2_sum", ("T", "chi2_max"), "T * chi2_max", lambda T, x: T * x),
-    *(
-        Limit(name, (other,), other, lambda x: x)
-        for name, other in (
-            ("mean_length", "T"),
-            ("mean_tv", "max_tv"),
-            ("mean_kl", "max_kl"),
-            ("mean_chi2", "max_chi2"),
-            ("mean_tv", "epsilon"),
-            ("mean_kl", "delta"),
-            ("mean_chi2", "chi2_max"),
-            ("max_tv", "epsilon"),
-            ("max_kl", "delta"),
-            ("max_chi2", "chi2_max"),
-        )
-    ),
-)

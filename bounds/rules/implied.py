@@ -1,11 +1,17 @@
-"""Gap filling: proved inequalities that bound one field of a profile by others."""
+"""What the given fields of a profile imply: proved inequalities that bound one quantity by others.
+
+Each is checked by exact enumeration (:func:`bounds.proof.instances.implications`), those from a cap on the ratio
+through the conversions that they apply. The sources are in 2512.23075v4, and in :mod:`bounds.divergence.inequalities`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from bounds._checks import FloatArray
 from bounds._rounding import exact, round_up, sqrt_up, sum_up
@@ -15,70 +21,24 @@ from bounds.rules.bound import Input
 from bounds.rules.fields import PUBLISHED, SHARP, is_array
 from bounds.rules.sums import product_coupling
 
-if TYPE_CHECKING:
-    from bounds.rules.profile import Profile
+#: An upper value (an exact number, or an array [T]), and where it comes from.
+Quantity = tuple[Any, Input]
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
-    """A proved inequality that bounds one field by others."""
+class Implication:
+    """A proved inequality: ``value`` of the quantities that it ``needs`` is an upper value of its ``target``.
+
+    ``family`` says which rules may use it; without one, both. Arrays follow from what was given only, position by
+    position; with ``from_given`` a number does, too, where what is needed may itself follow from the target.
+    """
 
     target: str
     needs: tuple[str, ...]
     how: str
-    value: Callable[..., Fraction]
-    family: str | None = None  # None: published and sharp rules alike
-    given: tuple[str, ...] = ()  # of ``needs``: only as given, since they may be filled from the target
-
-    def apply(self, profile: Profile, family: str) -> Input | None:
-        """The target's upper value on this profile, or None if something that it needs is unknown."""
-        if self.family not in (None, family) or (profile.has_support_gap and NEED_SUPPORT.intersection(self.needs)):
-            return None
-        arguments: list[Any] = []
-        value: Any
-        found: Input | None
-        used: list[str] = []
-        chain = [self.how]
-        for name in self.needs:
-            if name == "T" or name in self.given:
-                value, found = getattr(profile, name), Input(name, 0.0)
-            elif is_array(name):
-                by_position = profile.resolve_array(name, family)
-                value, found = (None, None) if by_position is None else by_position
-            else:
-                found = profile.resolve(name, family)
-                value = None if found is None else exact(found.value)
-            if found is None or value is None:
-                return None
-            arguments.append(exact(value) if name in self.given else value)
-            used += found.used or ((name,) if name != "T" else ())
-            chain += [f"{name} = {found.how}"] if found.used else []
-        return Input(self.target, round_up(self.value(*arguments)), ", ".join(chain), tuple(dict.fromkeys(used)))
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayFill:
-    """A proved inequality that holds position by position; it needs one array as given, and perhaps the ratio cap."""
-
-    target: str
-    source: str
-    how: str
-    value: Callable[..., FloatArray]
+    value: Callable[..., Any]
     family: str | None = None
-    capped: bool = False
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The fields that it needs as given."""
-        return (self.source, "log_ratio_max") if self.capped else (self.source,)
-
-    def apply(self, profile: Profile, family: str) -> FloatArray | None:
-        """The target's upper values [T], or None if something that it needs is unknown."""
-        given = [getattr(profile, name) for name in self.needs]
-        lost = profile.has_support_gap and NEED_SUPPORT.intersection(self.needs)
-        if self.family not in (None, family) or lost or any(value is None for value in given):
-            return None
-        return self.value(given[0], *map(exact, given[1:]))
+    from_given: bool = False
 
 
 def _half_root(chi2: Fraction) -> Fraction:
@@ -90,60 +50,52 @@ def _largest(values: FloatArray) -> Fraction:
 
 
 #: ``gap_sum``, which is no field, is theta's expected mass off roll's support, summed over positions.
-#: Proved gap filling (2512.23075v4; each is checked by exact enumeration, those from a
-#: ratio cap through the conversions that they apply).
-FILLS: tuple[Fill, ...] = (
-    Fill("delta", ("max_kl",), "max(max_kl)", _largest),
-    Fill("delta", ("log_ratio_max",), "Lam tanh(Lam/2)", kl_of_cap, SHARP),
-    Fill("epsilon", ("max_tv",), "max(max_tv)", _largest),
-    Fill("epsilon", ("delta",), "sqrt(delta/2)", pinsker, PUBLISHED),
-    Fill("epsilon", ("delta",), "curve(delta)", pinsker_curve, SHARP),
-    Fill("epsilon", ("chi2_max",), "sqrt(chi2_max)/2", _half_root, SHARP, given=("chi2_max",)),
-    Fill("epsilon", ("log_ratio_max",), "tanh(Lam/2)", tv_of_cap, SHARP),
-    Fill("chi2_max", ("max_chi2",), "max(max_chi2)", _largest),
-    Fill("chi2_max", ("delta", "log_ratio_max"), "c(Lam) delta", lambda d, cap: chi2_per_kl(cap) * d, SHARP),
-    Fill("chi2_max", ("epsilon", "log_ratio_max"), "2 sinh(Lam) epsilon", lambda e, cap: chi2_per_tv(cap) * e, SHARP),
-    Fill("kl_seq", ("mean_kl",), "sum(mean_kl)", sum_up),
-    Fill("kl_seq", ("mean_length", "delta"), "delta mean_length", lambda n, d: n * d),
-    Fill("kl_seq", ("T", "delta"), "T delta", lambda T, d: T * d),
-    Fill("tv_sum", ("mean_tv",), "sum(mean_tv)", sum_up),
-    Fill("tv_sum", ("mean_length", "epsilon"), "epsilon mean_length", lambda n, e: n * e),
-    Fill("tv_sum", ("T", "epsilon"), "T epsilon", lambda T, e: T * e),
-    Fill("tv_seq", ("kl_seq",), "sqrt(kl_seq/2)", pinsker, PUBLISHED),
-    Fill("tv_seq", ("kl_seq",), "curve(kl_seq)", pinsker_curve, SHARP),
-    Fill("tv_seq", ("tv_sum",), "tv_sum", lambda a: min(Fraction(1), a)),
-    Fill("tv_seq", ("T", "epsilon"), "1 - (1-epsilon)^T", product_coupling),
-    Fill("gap_sum", ("T", "support_gap"), "T support_gap", lambda T, m: T * m),
-    Fill("gap_sum", ("mean_length", "support_gap"), "support_gap mean_length", lambda n, m: n * m),
-    Fill("gap_sum", ("tv_sum",), "tv_sum", lambda a: a),  # mass off the support is part of TV
-    Fill("gap_sum", ("kl_seq",), "kl_seq", lambda d: d),  # and KL >= -log(1 - m) >= m
-    Fill("chi2_sum", ("mean_chi2",), "sum(mean_chi2)", sum_up),
-    Fill("chi2_sum", ("mean_length", "chi2_max"), "chi2_max mean_length", lambda n, x: n * x),
-    Fill("chi2_sum", ("T", "chi2_max"), "T chi2_max", lambda T, x: T * x),
-    Fill("chi2_sum", ("kl_seq", "log_ratio_max"), "c(Lam) kl_seq", lambda d, cap: chi2_per_kl(cap) * d, SHARP),
-    Fill("chi2_sum", ("tv_sum", "log_ratio_max"), "2 sinh(Lam) tv_sum", lambda a, cap: chi2_per_tv(cap) * a, SHARP),
-)
-
-#: At a support gap chi2 and the largest log ratio are infinite, whatever was measured elsewhere: nothing follows.
-NEED_SUPPORT = frozenset({"chi2_max", "chi2_sum", "mean_chi2", "max_chi2", "log_ratio_max"})
-
-#: The same, position by position.
-ARRAY_FILLS: tuple[ArrayFill, ...] = (
-    ArrayFill("mean_kl", "max_kl", "max_kl", lambda kl: kl),
-    ArrayFill("mean_chi2", "max_chi2", "max_chi2", lambda x: x),
-    ArrayFill("mean_tv", "max_tv", "max_tv", lambda tv: tv),
-    ArrayFill("mean_tv", "mean_chi2", "sqrt(mean_chi2)/2", half_root_array, SHARP),
-    ArrayFill("max_tv", "max_chi2", "sqrt(max_chi2)/2", half_root_array, SHARP),
+IMPLICATIONS: tuple[Implication, ...] = (
+    Implication("delta", ("max_kl",), "max(max_kl)", _largest),
+    Implication("delta", ("log_ratio_max",), "Lam tanh(Lam/2)", kl_of_cap, SHARP),
+    Implication("epsilon", ("max_tv",), "max(max_tv)", _largest),
+    Implication("epsilon", ("delta",), "sqrt(delta/2)", pinsker, PUBLISHED),
+    Implication("epsilon", ("delta",), "curve(delta)", pinsker_curve, SHARP),
+    Implication("epsilon", ("chi2_max",), "sqrt(chi2_max)/2", _half_root, SHARP, from_given=True),
+    Implication("epsilon", ("log_ratio_max",), "tanh(Lam/2)", tv_of_cap, SHARP),
+    Implication("chi2_max", ("max_chi2",), "max(max_chi2)", _largest),
+    Implication("chi2_max", ("delta", "log_ratio_max"), "c(Lam) delta", lambda d, cap: chi2_per_kl(cap) * d, SHARP),
+    Implication(
+        "chi2_max", ("epsilon", "log_ratio_max"), "2 sinh(Lam) epsilon", lambda e, cap: chi2_per_tv(cap) * e, SHARP
+    ),
+    Implication("kl_seq", ("mean_kl",), "sum(mean_kl)", sum_up),
+    Implication("kl_seq", ("mean_length", "delta"), "delta mean_length", lambda n, d: n * d),
+    Implication("kl_seq", ("T", "delta"), "T delta", lambda T, d: T * d),
+    Implication("tv_sum", ("mean_tv",), "sum(mean_tv)", sum_up),
+    Implication("tv_sum", ("mean_length", "epsilon"), "epsilon mean_length", lambda n, e: n * e),
+    Implication("tv_sum", ("T", "epsilon"), "T epsilon", lambda T, e: T * e),
+    Implication("tv_seq", ("kl_seq",), "sqrt(kl_seq/2)", pinsker, PUBLISHED),
+    Implication("tv_seq", ("kl_seq",), "curve(kl_seq)", pinsker_curve, SHARP),
+    Implication("tv_seq", ("tv_sum",), "tv_sum", lambda a: min(Fraction(1), a)),
+    Implication("tv_seq", ("T", "epsilon"), "1 - (1-epsilon)^T", product_coupling),
+    Implication("gap_sum", ("T", "support_gap"), "T support_gap", lambda T, m: T * m),
+    Implication("gap_sum", ("mean_length", "support_gap"), "support_gap mean_length", lambda n, m: n * m),
+    Implication("gap_sum", ("tv_sum",), "tv_sum", lambda a: a),  # mass off the support is part of TV
+    Implication("gap_sum", ("kl_seq",), "kl_seq", lambda d: d),  # and KL >= -log(1 - m) >= m
+    Implication("chi2_sum", ("mean_chi2",), "sum(mean_chi2)", sum_up),
+    Implication("chi2_sum", ("mean_length", "chi2_max"), "chi2_max mean_length", lambda n, x: n * x),
+    Implication("chi2_sum", ("T", "chi2_max"), "T chi2_max", lambda T, x: T * x),
+    Implication("chi2_sum", ("kl_seq", "log_ratio_max"), "c(Lam) kl_seq", lambda d, cap: chi2_per_kl(cap) * d, SHARP),
+    Implication(
+        "chi2_sum", ("tv_sum", "log_ratio_max"), "2 sinh(Lam) tv_sum", lambda a, cap: chi2_per_tv(cap) * a, SHARP
+    ),
+    *(Implication(f"mean_{d}", (f"max_{d}",), f"max_{d}", lambda largest: largest) for d in ("kl", "chi2", "tv")),
     *(
-        fill
-        for target, kl in (("mean_tv", "mean_kl"), ("mean_tv", "max_kl"), ("max_tv", "max_kl"))
-        for fill in (
-            ArrayFill(target, kl, f"sqrt({kl}/2)", pinsker_array, PUBLISHED),
-            ArrayFill(target, kl, f"curve({kl})", curve_array, SHARP),
-        )
+        Implication(f"{side}_tv", (f"{side}_chi2",), f"sqrt({side}_chi2)/2", half_root_array, SHARP)
+        for side in ("mean", "max")
     ),
     *(
-        ArrayFill(target, source, how.format(source), value, SHARP, capped=True)
+        Implication(target, (kl,), how.format(kl), value, family)
+        for target, kl in (("mean_tv", "mean_kl"), ("mean_tv", "max_kl"), ("max_tv", "max_kl"))
+        for how, value, family in (("sqrt({}/2)", pinsker_array, PUBLISHED), ("curve({})", curve_array, SHARP))
+    ),
+    *(
+        Implication(target, (source, "log_ratio_max"), how.format(source), value, SHARP)
         for target, side in (("mean_chi2", "mean"), ("mean_chi2", "max"), ("max_chi2", "max"))
         for source, how, value in (
             (f"{side}_kl", "c(Lam) {}", lambda kl, cap: multiple_array(kl, chi2_per_kl(cap))),
@@ -152,9 +104,95 @@ ARRAY_FILLS: tuple[ArrayFill, ...] = (
     ),
 )
 
-#: The supremum that caps each array.
-SUPREMA = {
-    f"{side}_{d}": top
-    for side in ("mean", "max")
-    for d, top in (("tv", "epsilon"), ("kl", "delta"), ("chi2", "chi2_max"))
-}
+#: At a support gap chi2 and the largest log ratio are infinite, whatever was measured elsewhere: nothing follows.
+NEED_SUPPORT = frozenset({"chi2_max", "chi2_sum", "mean_chi2", "max_chi2", "log_ratio_max"})
+
+_SUPREMA = {"tv": "epsilon", "kl": "delta", "chi2": "chi2_max"}
+
+
+class Implied:
+    """Quantities that were given, or follow from those that were; what was worked out is remembered."""
+
+    def __init__(self, known: Mapping[str, Any], *, support_gap: bool) -> None:
+        self._known = known
+        self._support_gap = support_gap
+        self._found: dict[tuple[str, str], Quantity | None] = {}
+
+    def find(self, name: str, family: str) -> Quantity | None:
+        """Return the smallest upper value that is proved; None where nothing bounds it.
+
+        A given value may be larger than what others imply: it is an upper value. In published rules Pinsker's
+        inequality bounds only what was not given.
+        """
+        if (name, family) not in self._found:
+            candidates = list(self._candidates(name, family))
+            if candidates and is_array(name):
+                candidates += self._supremum(name, family)
+                self._found[name, family] = _least_by_position(name, candidates)
+            else:
+                self._found[name, family] = min(candidates, key=lambda found: found[1].value, default=None)
+        return self._found[name, family]
+
+    def apply(self, implication: Implication, family: str) -> Quantity | None:
+        """Return what one implication gives, None where what it needs is unknown or the support gap denies it."""
+        if self._support_gap and NEED_SUPPORT.intersection(implication.needs):
+            return None
+        only_given = implication.from_given or is_array(implication.target)
+        parts = [self._given(n) if only_given else self.find(n, family) for n in implication.needs]
+        found = [part for part in parts if part is not None]
+        if len(found) < len(parts):
+            return None
+        value = implication.value(*(value for value, _ in found))
+        inputs = [i for _, i in found if i.name != "T"]
+        how = ", ".join([implication.how, *(f"{i.name} = {i.how}" for i in inputs if i.used)])
+        used = tuple(dict.fromkeys(name for i in inputs for name in i.given))
+        return _quantity(implication.target, value, how, used)
+
+    def _given(self, name: str) -> Quantity | None:
+        value = self._known.get(name)
+        if value is None or name == "T":
+            return None if value is None else (value, Input(name, value))
+        return _quantity(name, value if is_array(name) else exact(value))
+
+    def _candidates(self, name: str, family: str) -> Iterator[Quantity]:
+        given = self._given(name)
+        if given is not None:
+            yield given
+        families = (None,) if given is not None and family == PUBLISHED else (None, family)
+        for implication in IMPLICATIONS:
+            if implication.target == name and implication.family in families:
+                found = self.apply(implication, family)
+                if found is not None:
+                    yield found
+
+    def _supremum(self, name: str, family: str) -> list[Quantity]:
+        """Return what caps all entries of an array; where it may follow from that array, only as given."""
+        side, divergence = name.split("_")
+        supremum = _SUPREMA[divergence]
+        found = self.find(supremum, family) if side == "mean" else self._given(supremum)
+        if found is None:
+            return []
+        how = supremum if found[1].how == "given" else f"{supremum} = {found[1].how}"
+        return [(np.float64(found[1].value), replace(found[1], how=how, used=found[1].given))]
+
+
+def _least_by_position(name: str, candidates: list[Quantity]) -> Quantity:
+    """Return the smallest at each position; it rests on those that are smallest somewhere."""
+    least, counted = candidates[0][0], candidates[:1]
+    for found in candidates[1:]:
+        if (found[0] < least).any():
+            least = np.minimum(least, found[0])
+            counted.append(found)
+    inputs = [how for value, how in counted if value is least or (value == least).any()]
+    if len(inputs) == 1:
+        return _quantity(name, least, inputs[0].how, inputs[0].used)
+    used = tuple(dict.fromkeys(n for i in inputs for n in i.given))
+    return _quantity(name, least, f"smallest of {', '.join(i.how for i in inputs)}", used)
+
+
+def _quantity(name: str, value: Any, how: str = "given", used: tuple[str, ...] = ()) -> Quantity:
+    """Return an upper value, rounded to a float unless it is an array."""
+    if is_array(name):
+        return value, Input(name, float(value.max()), how, used)
+    top = round_up(value)
+    return exact(top), Input(name, top, how, used)

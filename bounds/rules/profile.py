@@ -1,39 +1,37 @@
-"""Profile: what is known about the divergence of two policies, checked, with its gaps filled.
+"""Profile: what is known about the divergence of two policies, checked, with what it implies.
 
-A field is declared once, in :mod:`bounds.rules.fields`; checks, command-line options, files and
-documentation follow from there. A gap is filled by a proved inequality, a
-:class:`~bounds.rules.implied.Fill`; what was filled from what is remembered.
+A field is declared once, in :mod:`bounds.rules.fields`; checks, command-line options, files and documentation follow
+from there. What is not given may follow from what is (:mod:`bounds.rules.implied`), and it is remembered how.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+import json
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import MAX_HORIZON, TOLERANCE, FloatArray, array, integer, number, refuse, reward_range, unknown
+from bounds._checks import MAX_HORIZON, array, integer, number, refuse, reward_range, unknown
 from bounds._rounding import exact, round_up, sqrt_up
-from bounds._show import jsonable
-from bounds.results import Assumption, Standing, weakest
+from bounds.results import Assumption, jsonable
 from bounds.rules.bound import Input
-from bounds.rules.fields import FIELDS, LIMITS, PUBLISHED, SHARP, is_array
-from bounds.rules.implied import ARRAY_FILLS, FILLS, SUPREMA
-from bounds.rules.profile_file import read_values
+from bounds.rules.fields import FIELDS, PUBLISHED, is_array
+from bounds.rules.implied import Implied, Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Profile:
     r"""What is known about a rollout policy and a training policy.
 
-    Every value is an upper value of the quantity that ``bounds.rules.fields.FIELDS`` describes (natural logarithms,
-    KL in the direction roll||theta). All but ``T`` are optional.
+    Every divergence, ``mean_length`` and ``support_gap`` is an upper value of the quantity that
+    ``bounds.rules.fields.FIELDS`` describes (natural logarithms, KL in the direction roll||theta); what is no float64
+    is rounded up. ``mean_reward`` is no upper value: a larger mean may make a bound smaller. Only ``T`` is required.
 
     Parameters
     ----------
@@ -49,8 +47,9 @@ class Profile:
         Expected and largest divergences at each position.
     log_ratio_max, support_gap : float
         Cap on |log ratio| over the whole vocabulary; cap on theta's mass off roll's support.
-    mean_reward : float
-        Expected reward, inside ``reward_range``.
+    mean_reward : float or (float, float)
+        Expected reward, inside ``reward_range``, or limits between which it lies. A number stands for every mean that
+        float64 rounds to it; of all means the worst counts.
     reward_range : (float, float), or one such pair for each prompt
         Smallest and largest reward.
     absolutely_continuous : bool
@@ -60,7 +59,8 @@ class Profile:
     Raises
     ------
     ValueError
-        A value outside its domain, an array of the wrong length, or two values that contradict each other.
+        A value outside its domain, or an array of the wrong length. No two divergences contradict each other: the
+        larger of two upper values is not used.
 
     Notes
     -----
@@ -90,10 +90,10 @@ class Profile:
     max_chi2: npt.ArrayLike | None = None
     log_ratio_max: float | None = None
     support_gap: float | None = None
-    mean_reward: float | None = None
+    mean_reward: float | tuple[float, float] | None = None
     reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = (0.0, 1.0)
     absolutely_continuous: bool = True
-    _resolved: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
+    implied: Implied = field(init=False)
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -102,37 +102,31 @@ class Profile:
             value = getattr(self, name)
             if value is not None and declared.per_position:
                 set_field(self, name, array(name, value, self.T, declared.low, declared.high))
-            elif value is not None:
-                set_field(self, name, number(name, value, declared.low, declared.high))
+            elif value is not None and name != "mean_reward":
+                set_field(self, name, number(name, value, declared.low, declared.high, toward=math.inf))
         if not isinstance(self.absolutely_continuous, bool | np.bool_):
             refuse("absolutely_continuous", "True or False", repr(self.absolutely_continuous))
         set_field(self, "absolutely_continuous", bool(self.absolutely_continuous) and not self.support_gap)
         set_field(self, "reward_range", _reward_ranges(self.reward_range))
-        for contradiction in self._contradictions():
-            raise ValueError(contradiction)
+        if self.mean_reward is not None:
+            set_field(self, "mean_reward", self._checked_mean(self.mean_reward))
+        set_field(self, "implied", Implied(self.known(), support_gap=self.has_support_gap))
 
-    def _contradictions(self) -> Iterator[str]:
-        for limit in LIMITS:
-            names = (limit.name, *limit.others)
-            values = {n: getattr(self, n) for n in names}
-            if any(v is None for v in values.values()):
-                continue
-            with np.errstate(over="ignore"):
-                most = limit.value(*(values[n] for n in limit.others))
-            value, most = np.broadcast_arrays(values[limit.name], most)
-            excess = value > most * (1.0 + TOLERANCE)
-            if excess.any():
-                k = int(np.argmax(excess))
-                where = f"[{k}]" if value.ndim else ""
-                got = ", ".join(f"{n}={_entry(v, k)}" for n, v in values.items())
-                yield f"{limit.name}{where} must be at most {limit.text} = {most.flat[k]:.10g}, got {got}"
-        if self.mean_reward is not None and self._ranges_by_prompt:
-            yield f"mean_reward needs one reward_range for all prompts, got mean_reward={self.mean_reward}"
-        elif self.mean_reward is not None:
-            ((low, high),) = self._ranges
-            if not low <= self.mean_reward <= high:  # without tolerance: next to an end sd(R) would be 0
-                domain = f"a number in reward_range [{low:g}, {high:g}]"
-                yield f"mean_reward must be {domain}, got mean_reward={self.mean_reward}"
+    def _checked_mean(self, value: Any) -> float | tuple[float, float]:
+        """Return a mean reward, or the limits of an interval that holds it, inside the one range of the rewards."""
+        if self._ranges_by_prompt:
+            raise ValueError(f"mean_reward needs one reward_range for all prompts, got mean_reward={value}")
+        ((low, high),) = self._ranges
+        if isinstance(value, tuple | list | np.ndarray):
+            if len(value) != 2:
+                refuse("mean_reward", "a number or a pair (low, high)", value)
+            least = number("mean_reward[0]", value[0], toward=-math.inf)
+            most = number("mean_reward[1]", value[1], toward=math.inf)
+        else:
+            least = most = number("mean_reward", value)
+        if not low <= least <= most <= high:  # without tolerance: a mean beyond an end is a mistake
+            refuse("mean_reward", f"a number in reward_range [{low:g}, {high:g}], or a pair low <= high", value)
+        return least if np.ndim(value) == 0 else (least, most)
 
     @property
     def _ranges_by_prompt(self) -> bool:
@@ -169,7 +163,7 @@ class Profile:
         return (Assumption("absolutely_continuous", True, why),)
 
     def known(self) -> dict[str, object]:
-        """The fields that were given, by name."""
+        """Return the fields that were given, by name."""
         return {f.name: v for f in fields(self) if f.init and (v := getattr(self, f.name)) is not None}
 
     def __repr__(self) -> str:
@@ -180,83 +174,45 @@ class Profile:
         return f"Profile({', '.join(fields_)})"
 
     def to_dict(self) -> dict[str, object]:
-        """The given fields, JSON-ready."""
+        """Return the given fields, JSON-ready."""
         return {name: jsonable(value) for name, value in self.known().items()}
 
     def resolve(self, name: str, family: str = PUBLISHED) -> Input | None:
-        """A scalar that was given or follows from others, with how; None if it does not follow.
+        """Return a number that was given or is implied (of an array its largest entry), and how.
 
-        Published rules take a given value as it is; sharp rules take the smallest that is proved.
+        Parameters
+        ----------
+        name : str
+            A field, ``"reward_sd"``, or ``"gap_sum"``: theta's expected mass off roll's support.
+        family : {"published", "sharp"}
+            Sharp rules use the sharpest inequalities; published ones plain Pinsker, and only for what was not given.
+
+        Returns
+        -------
+        Input or None
+            None where nothing bounds it.
         """
-        found: Input | None = self._remember(self._resolve, name, family)
-        return found
+        found = self.quantity(name, family)
+        return None if found is None else found[1]
 
-    def _remember(self, resolve: Callable[[str, str], Any], name: str, family: str) -> Any:
-        if (name, family) not in self._resolved:
-            self._resolved[name, family] = resolve(name, family)
-        return self._resolved[name, family]
-
-    def _resolve(self, name: str, family: str) -> Input | None:
-        given = getattr(self, name, None)  # what only fills know, such as gap_sum, is no field
-        candidates = [] if given is None else [Input(name, given)]
-        if not candidates or family == SHARP:
-            candidates += [f for fill in FILLS if fill.target == name and (f := fill.apply(self, family))]
-        return min(candidates, key=lambda c: c.value, default=None)
-
-    def resolve_array(self, name: str, family: str = PUBLISHED) -> tuple[FloatArray, Input] | None:
-        """An array [T] that was given or follows from others, position by position; None if it does not follow.
-
-        The Input's value is its largest entry. Given and filled are combined as in :meth:`resolve`.
-        """
-        found: tuple[FloatArray, Input] | None = self._remember(self._resolve_array, name, family)
-        return found
-
-    def _resolve_array(self, name: str, family: str) -> tuple[FloatArray, Input] | None:
-        given = getattr(self, name)
-        upper: list[tuple[Any, str, tuple[str, ...]]] = [] if given is None else [(given, "given", (name,))]
-        if not upper or family == SHARP:
-            filled = ((f.apply(self, family), f) for f in ARRAY_FILLS if f.target == name)
-            upper += [(value, fill.how, fill.needs) for value, fill in filled if value is not None]
-        if not upper:
-            return None
-        top = SUPREMA[name]
-        if given is None and getattr(self, top) is not None:
-            upper.append((getattr(self, top), top, (top,)))
-        smallest = functools.reduce(np.minimum, [bound for bound, _, _ in upper])
-        hows = [how for _, how, _ in upper]
-        how = hows[0] if len(upper) == 1 else f"smallest of {', '.join(hows)}"
-        used = () if how == "given" else tuple(dict.fromkeys(n for _, _, names in upper for n in names))
-        return np.asarray(smallest), Input(name, float(np.max(smallest)), how, used)
+    def quantity(self, name: str, family: str = PUBLISHED) -> Quantity | None:
+        """Return the exact number, or the array [T], beside what :meth:`resolve` says of it."""
+        if name == "reward_sd":
+            return exact(self.reward_sd.value), self.reward_sd
+        return self.implied.find(name, family)
 
     @property
     def reward_sd(self) -> Input:
-        """An upper value of the reward's standard deviation under roll, for rewards mapped to [0, 1]."""
-        if self.mean_reward is None or self._ranges_by_prompt:
-            return Input("reward_sd", 0.5, "1/2, of any reward in a range of 1")
-        low = exact(self._ranges[0][0])
-        mean = (exact(self.mean_reward) - low) / self.exact_spread
-        return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
+        """An upper value of the reward's standard deviation under roll, for rewards mapped to [0, 1].
 
-    def quantities(
-        self, needs: tuple[str, ...], optional: tuple[str, ...], family: str, standing: Mapping[str, Standing]
-    ) -> tuple[SimpleNamespace, tuple[Input, ...]] | str:
-        """The exact numbers that a formula asks for, and their provenance; or the name that is missing."""
-        space, inputs = SimpleNamespace(T=self.T), list[Input]()
-        value: Any
-        for name in needs + optional:
-            if name in FIELDS and is_array(name):
-                by_position = self.resolve_array(name, family)
-                value, found = (None, None) if by_position is None else by_position
-            else:
-                found = self.reward_sd if name == "reward_sd" else self.resolve(name, family)
-                value = None if found is None else exact(found.value)
-            if found is None and name in needs:
-                return name
-            setattr(space, name, value)
-            if found is not None:
-                weak = weakest(standing.get(u, Standing.PROVED) for u in found.used or (name,))
-                inputs.append(replace(found, standing=weak))
-        return space, tuple(inputs)
+        It is sqrt(mu (1 - mu)) at the mu nearest to 1/2 of all that ``mean_reward`` stands for.
+        """
+        if self.mean_reward is None:
+            return Input("reward_sd", 0.5, "1/2, of any reward in a range of 1")
+        lowest = exact(self._ranges[0][0])
+        low, high = ((end - lowest) / self.exact_spread for end in _means(self.mean_reward))
+        mean = min(max(Fraction(1, 2), low), high)
+        return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
 
     @classmethod
     def read(cls, path: str | Path, **overrides: Any) -> Self:
@@ -265,13 +221,20 @@ class Profile:
         Columns are per-position arrays; ``T`` is their length unless it is given. ``overrides`` win.
         An index column (``t``, ``position``) is checked to count the positions and then dropped.
 
+        Returns
+        -------
+        Profile
+
         Raises
         ------
         ValueError
             An unknown column, with the likely meant name; or anything that :class:`Profile` refuses.
         """
         known = [f.name for f in fields(cls) if f.init]
-        values = {**read_values(Path(path), [n for n in known if not is_array(n) and n != "reward_range"]), **overrides}
+        values = {
+            **_read_values(Path(path), [n for n in known if not is_array(n) and n != "reward_range"]),
+            **overrides,
+        }
         for name in values:
             if name not in known:
                 raise ValueError(f"{path}: {unknown('field', name, known)}")
@@ -287,11 +250,79 @@ class Profile:
 
 
 def _reward_ranges(value: Any) -> Any:
-    """One pair, or a tuple of pairs (one for each prompt), checked."""
-    if np.ndim(value) == 2:
-        return tuple(reward_range(tuple(pair)) for pair in np.asarray(value).tolist())
-    return reward_range(value)
+    """Return one pair, or a tuple of pairs (one for each prompt), checked."""
+    try:
+        pairs = [tuple(pair) for pair in value]
+    except TypeError:
+        return reward_range(value)
+    return tuple(map(reward_range, pairs)) or reward_range(value)
 
 
-def _entry(value: Any, k: int) -> object:
-    return value[k] if isinstance(value, np.ndarray) else value
+def _means(given: float | tuple[float, float]) -> tuple[Fraction, Fraction]:
+    """Return the least and the largest mean that a pair allows, or that rounds to a number."""
+    if isinstance(given, tuple):
+        return exact(given[0]), exact(given[1])
+    below, above = (exact(math.nextafter(given, way)) for way in (-math.inf, math.inf))
+    return (below + exact(given)) / 2, (exact(given) + above) / 2
+
+
+_INDEX_COLUMNS = ("t", "position", "Unnamed: 0")
+
+
+def _read_values(path: Path, scalars: Collection[str]) -> dict[str, Any]:
+    """Read the named values of a CSV, Parquet, JSON or NPZ file; in a table, ``scalars`` repeat one value.
+
+    An index column (``t``, ``position``) must count the positions and is dropped. Nothing in the file is
+    executed: NPZ is read without pickles.
+    """
+    readers = {".json": _json, ".npz": _npz, ".csv": _table, ".parquet": _table}
+    kind = path.suffix.lower()
+    if kind not in readers:
+        raise ValueError(f"{path}: a profile is read from {', '.join(readers)}, got {kind or 'no suffix'}")
+    try:
+        values = readers[kind](path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever the libraries raise for a malformed file
+        raise ValueError(f"{path}: cannot be read as {kind}: {error}") from None
+    for name in _INDEX_COLUMNS:
+        if name in values and not _counts(np.asarray(values.pop(name))):
+            raise ValueError(f"{path}: column {name} must count the positions one by one")
+    for name in values.keys() & set(scalars):
+        if isinstance(values[name], np.ndarray) and values[name].ndim == 1:
+            distinct = set(values[name].tolist())
+            if len(distinct) != 1:
+                raise ValueError(f"{path}: column {name} must hold one value, the same in each row")
+            values[name] = distinct.pop()
+    return values
+
+
+def _json(path: Path) -> dict[str, Any]:
+    loaded = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_no_twice)
+    if not isinstance(loaded, dict):
+        raise TypeError("it must hold one JSON object with Profile's names as keys")
+    return loaded
+
+
+def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise TypeError("a key stands in it twice")
+    return values
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    return {name: a.item() if a.ndim == 0 else a for name, a in arrays.items()}
+
+
+def _table(path: Path) -> dict[str, Any]:
+    import pandas as pd
+
+    frame = pd.read_csv(path, skip_blank_lines=False) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+    return {str(name): frame[name].to_numpy() for name in frame.columns}
+
+
+def _counts(index: np.ndarray[Any, Any]) -> bool:
+    return any(np.array_equal(index, np.arange(first, first + index.size)) for first in (0, 1))

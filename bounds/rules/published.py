@@ -6,8 +6,8 @@ Each is 4 * sum_t (advantage factor) * (context shift): 2 TV(c_t) bounds the exp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from types import SimpleNamespace
 
 from bounds._rounding import dot_up, round_up
@@ -18,7 +18,7 @@ from bounds.rules.sums import capped_sum, remaining_weights, unit
 
 
 def _adaptive(q: SimpleNamespace, *, epsilon: Fraction | None, delta: Fraction | None) -> Fraction:
-    """4 sum_t Dbar_t min(1, (T-t) epsilon, sqrt((T-t) delta/2)) over the routes that are not None."""
+    """Return 4 sum_t Dbar_t min(1, (T-t) epsilon, sqrt((T-t) delta/2)) over the routes that are not None."""
     if q.mean_tv is not None:
         routes = {"epsilon": epsilon, "delta": delta}
         upper = {name: round_up(x) for name, x in routes.items() if x is not None}
@@ -27,20 +27,7 @@ def _adaptive(q: SimpleNamespace, *, epsilon: Fraction | None, delta: Fraction |
     return 4 * uniform * capped_sum(q.T - 1, epsilon=epsilon, delta=delta)
 
 
-def _published(
-    name: str,
-    title: str,
-    latex: str,
-    source: str,
-    needs: str,
-    formula: Callable[[SimpleNamespace], Fraction],
-    *,
-    optional: tuple[str, ...] = (),
-    assumes: tuple[str, ...] = (ABSOLUTE_CONTINUITY,),
-    in_b_star: bool = True,
-) -> Rule:
-    return Rule(name, PUBLISHED, title, latex, source, tuple(needs.split()), formula, assumes, optional, in_b_star)
-
+_published = partial(Rule, family=PUBLISHED, assumes=(ABSOLUTE_CONTINUITY,), in_b_star=True)
 
 PUBLISHED_RULES: tuple[Rule, ...] = (
     _published(
@@ -48,7 +35,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Classical (Kakade-Langford, TRPO)",
         r"2T(T-1)\,\epsilon^2",
         "2512.23075v4 eq:classical",
-        "epsilon",
+        ("epsilon",),
         lambda q: 2 * q.T * (q.T - 1) * q.epsilon**2,
         in_b_star=False,
     ),
@@ -57,7 +44,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Linear in the summed total variation",
         r"4\sum_t \bar D_t",
         "2512.23075v2 table; 2602.04879 appendix on the tighter bound",
-        "tv_sum",
+        ("tv_sum",),
         lambda q: 4 * q.tv_sum,
         in_b_star=False,
         assumes=(),  # trajectory_tv, a quarter of it, holds for any supports
@@ -67,7 +54,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Coupling",
         r"4\min(1,\epsilon)\sum_t \min(1,(t-1)\epsilon)",
         "2512.23075v4 thm:coupling",
-        "epsilon",
+        ("epsilon",),
         lambda q: 4 * unit(q.epsilon) * capped_sum(q.T - 1, epsilon=q.epsilon),
     ),
     _published(
@@ -75,7 +62,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Pinsker-marginal, KL only",
         r"4\min(1,\sqrt{\delta/2})\sum_t \min(1,\sqrt{(t-1)\delta/2})",
         "2512.23075v4 thm:pinsker-marginal",
-        "delta",
+        ("delta",),
         lambda q: 4 * pinsker(q.delta) * capped_sum(q.T - 1, delta=q.delta),
     ),
     _published(
@@ -83,7 +70,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Pinsker-marginal, TV advantage",
         r"4\min(1,\epsilon)\sum_t \min(1,\sqrt{(t-1)\delta/2})",
         "2512.23075v4 thm:pinsker-marginal (TV form, v3 on)",
-        "epsilon delta",
+        ("epsilon", "delta"),
         lambda q: 4 * unit(q.epsilon) * capped_sum(q.T - 1, delta=q.delta),
     ),
     _published(
@@ -91,7 +78,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Mixed, KL only",
         r"4T\min(1,\sqrt{\delta/2})\min(1,\sqrt{D/2})",
         "2512.23075v4 thm:mixed",
-        "delta kl_seq",
+        ("delta", "kl_seq"),
         lambda q: 4 * q.T * pinsker(q.delta) * pinsker(q.kl_seq),
     ),
     _published(
@@ -99,7 +86,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Mixed, TV",
         r"4T\min(1,\epsilon)\min(1,\mathrm{TV}_{\mathrm{seq}})",
         "2512.23075v4 thm:mixed (TV form, v3 on)",
-        "epsilon tv_seq",
+        ("epsilon", "tv_seq"),
         lambda q: 4 * q.T * unit(q.epsilon) * unit(q.tv_seq),
     ),
     _published(
@@ -107,7 +94,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Adaptive, Pinsker route",
         r"4\sum_t \bar D_t\min(1,\sqrt{(T-t)\delta/2})",
         "2512.23075v4 thm:adaptive",
-        "epsilon delta",
+        ("epsilon", "delta"),
         lambda q: _adaptive(q, epsilon=None, delta=q.delta),
         optional=("mean_tv",),
         in_b_star=False,
@@ -117,7 +104,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Adaptive, coupling route",
         r"4\sum_t \bar D_t\min(1,(T-t)\epsilon)",
         "2512.23075v4 thm:adaptive (TV form, v3 on)",
-        "epsilon",
+        ("epsilon",),
         lambda q: _adaptive(q, epsilon=q.epsilon, delta=None),
         optional=("delta", "mean_tv"),
         in_b_star=False,
@@ -127,7 +114,7 @@ PUBLISHED_RULES: tuple[Rule, ...] = (
         "Adaptive, best route at each position",
         r"4\sum_t \bar D_t\min(1,(T-t)\epsilon,\sqrt{(T-t)\delta/2})",
         "2512.23075v4 thm:adaptive",
-        "epsilon",
+        ("epsilon",),
         lambda q: _adaptive(q, epsilon=q.epsilon, delta=q.delta),
         optional=("delta", "mean_tv"),
     ),

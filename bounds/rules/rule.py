@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import SimpleNamespace
 
-from bounds._rounding import exact, round_up
+from bounds._rounding import round_up
 from bounds.results import Standing, weakest
-from bounds.rules.bound import Bound, Withheld
+from bounds.rules.bound import Bound, Input, Withheld
 from bounds.rules.profile import Profile
 
 #: The hypothesis theta << roll, as rules name it in ``assumes``.
@@ -27,12 +27,12 @@ class Rule:
     """
 
     name: str
-    family: str
     title: str
     latex: str
     source: str
     needs: tuple[str, ...]
     formula: Callable[[SimpleNamespace], Fraction]
+    family: str
     assumes: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     in_b_star: bool = False
@@ -40,12 +40,28 @@ class Rule:
     optional_any: bool = False
 
     def value(self, profile: Profile) -> float:
-        """The bound on this profile, rounded up.
+        """Return the bound on a profile, rounded up.
+
+        Parameters
+        ----------
+        profile : Profile
+            What is known about the two policies.
+
+        Returns
+        -------
+        float
+            In units of the reward.
 
         Raises
         ------
         ValueError
             If the profile lacks what the rule needs, or denies what it assumes.
+
+        Examples
+        --------
+        >>> import bounds
+        >>> bounds.rule("trajectory_kl").value(bounds.Profile(T=4096, kl_seq=0.01))
+        0.01
         """
         result = self.evaluate(profile)
         if isinstance(result, Withheld):
@@ -53,45 +69,54 @@ class Rule:
         return result.value
 
     def evaluate(self, profile: Profile, standing: Mapping[str, Standing] | None = None) -> Bound | Withheld:
-        """The bound with its inputs and standing, or why there is none."""
-        found = profile.quantities(self.needs, self.optional, self.family, standing or {})
-        if isinstance(found, str):
-            return Withheld(self.name, self.family, f"needs {found}")
-        quantities, inputs = found
+        """Return the bound on a profile with its inputs and where they stand, or why there is none.
+
+        ``standing`` says where given fields stand that are not simply hypotheses.
+        """
+        quantities, inputs = SimpleNamespace(T=profile.T), list[Input]()
+        for name in self.needs + self.optional:
+            found = profile.quantity(name, self.family)
+            if found is None and name in self.needs:
+                return self._withheld(f"needs {name}")
+            setattr(quantities, name, None if found is None else found[0])
+            inputs += [] if found is None else [found[1]]
         if self.optional_any and all(getattr(quantities, name) is None for name in self.optional):
-            return Withheld(self.name, self.family, f"needs {' or '.join(self.optional)}")
-        times = self._gap_times(profile)
-        gap = profile.resolve("gap_sum", self.family) if times else None
-        if isinstance(times, str) or (times and gap is None):
-            return Withheld(self.name, self.family, times if isinstance(times, str) else "needs support_gap")
-        extra = Fraction(0)
-        if gap is not None:
-            extra = times * exact(gap.value)
-            weak = weakest((standing or {}).get(u, Standing.PROVED) for u in gap.used)
-            inputs = (*inputs, replace(gap, standing=weak))
-        value = round_up(self.formula(quantities) * profile.exact_spread + extra)
+            return self._withheld(f"needs {' or '.join(self.optional)}")
+        gap = self._gap_term(profile)
+        if isinstance(gap, str):
+            return self._withheld(gap)
+        inputs += gap[1]
+        value = round_up(self.formula(quantities) * profile.exact_spread + gap[0])
+        stands = {name: (standing or {}).get(name, Standing.PROVED) for i in inputs for name in i.given}
         return Bound(
             name=self.name,
             title=self.title,
             value=value,
             family=self.family,
             source=self.source,
-            standing=weakest(i.standing for i in inputs),
+            rests_on=stands,
             assumes=self.assumes,
-            inputs=inputs,
-            vacuous=exact(value) >= profile.exact_spread,
+            inputs=tuple(replace(i, standing=weakest(stands[name] for name in i.given)) for i in inputs),
+            vacuous=value >= profile.exact_spread,
         )
 
-    def _gap_times(self, profile: Profile) -> Fraction | str:
-        r"""How many times the summed support gap is added to the bound, or why there is then none.
+    def _gap_term(self, profile: Profile) -> tuple[Fraction, tuple[Input, ...]] | str:
+        r"""Return what a support gap adds to the bound, and the inputs for it; or why there is then no bound.
 
-        For rewards in [0, 1] it is once for the rules that assume theta << roll; a lowest reward a that is not 0
-        adds \|a\| times to all.
+        For rewards in [0, 1] it is the summed gap for the rules that assume theta << roll; a lowest reward a that is
+        not 0 adds \|a\| times that to all.
         """
         if not profile.has_support_gap:
-            return Fraction(0)
+            return Fraction(0), ()
         if self.assumes and not self.gap_term:
             return "chi2 is infinite where theta has mass off roll's support"
         if self.assumes and profile.support_gap is None:  # what else bounds the gap makes these rules useless
             return "the proof needs theta << roll"
-        return profile.largest_offset + (profile.exact_spread if self.assumes else 0)
+        times = profile.largest_offset + (profile.exact_spread if self.assumes else 0)
+        if not times:
+            return Fraction(0), ()
+        gap = profile.quantity("gap_sum", self.family)
+        return "needs support_gap" if gap is None else (times * gap[0], (gap[1],))
+
+    def _withheld(self, reason: str) -> Withheld:
+        return Withheld(self.name, self.family, reason)

@@ -15,12 +15,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 
 from bounds._checks import FloatArray
 from bounds._rounding import round_up, sqrt_up
+from bounds.divergence.inequalities import pinsker
 from bounds.rules.arrays import Route, compounded, coupled, pinsker_of_sum, shifted_sum, summed
 from bounds.rules.fields import SHARP
 from bounds.rules.published import PUBLISHED_RULES
@@ -29,18 +31,18 @@ from bounds.rules.sums import binomial_excess, product_coupling_sum, unit
 
 
 def _context_shift_profile(q: SimpleNamespace) -> Fraction:
-    """2 sum_t eps_t min(1, sqrt(sum_{s<t} K_s/2), sum_{s<t} Dbar_s, 1 - prod_{s<t} (1-eps_s), tv_seq)."""
+    """Return 2 sum_t eps_t min(1, sqrt(sum_{s<t} K_s/2), sum_{s<t} Dbar_s, 1 - prod_{s<t} (1-eps_s), tv_seq)."""
     routes = _known((coupled, q.max_tv), (pinsker_of_sum, q.mean_kl), (summed, q.mean_tv))
     return 2 * shifted_sum(q.max_tv, routes, cap=1.0 if q.tv_seq is None else round_up(unit(q.tv_seq)))
 
 
 def _adaptive_profile(q: SimpleNamespace) -> Fraction:
-    """2 sum_t Dbar_t min(1, 1 - prod_{k>t} (1-eps_k), sqrt(sum_{k>t} delta_k/2))."""
+    """Return 2 sum_t Dbar_t min(1, 1 - prod_{k>t} (1-eps_k), sqrt(sum_{k>t} delta_k/2))."""
     return 2 * shifted_sum(q.mean_tv, _known((coupled, q.max_tv), (pinsker_of_sum, q.max_kl)), follow=True)
 
 
 def _martingale(q: SimpleNamespace) -> Fraction:
-    """sd(R) sqrt(sum_t X_t (prod_{s<t} (1+X_s) - 1)); sd(R) sqrt((1+X)^T - 1 - T X) where X_t = X."""
+    """Return sd(R) sqrt(sum_t X_t (prod_{s<t} (1+X_s) - 1)), or sd(R) sqrt((1+X)^T - 1 - T X) where X_t = X."""
     variance = (
         binomial_excess(q.T, q.chi2_max)
         if q.max_chi2 is None
@@ -51,7 +53,7 @@ def _martingale(q: SimpleNamespace) -> Fraction:
 
 
 def _cauchy_schwarz(q: SimpleNamespace) -> Fraction:
-    """sum_t sqrt(Cbar_t sum_{k>t} K_k / 2)."""
+    """Return sum_t sqrt(Cbar_t sum_{k>t} K_k / 2)."""
     return shifted_sum(np.sqrt(q.mean_chi2), [pinsker_of_sum(q.mean_kl)], cap=math.inf, follow=True)
 
 
@@ -59,98 +61,68 @@ def _known(*routes: tuple[Callable[[FloatArray], Route], FloatArray | None]) -> 
     return [route(array) for route, array in routes if array is not None]
 
 
-def _halved(rule: Rule, formula: Callable[[SimpleNamespace], Fraction] | None = None) -> Rule:
-    """A published rule with 2 for 4, on quantities that are filled by the sharper inequalities."""
+#: Halved rules that gain more than the half: by the product coupling instead of min(1, (t-1) epsilon), and by T - 1
+#: instead of T, as nothing precedes the first token.
+_GAIN_MORE: dict[str, tuple[str, Callable[[SimpleNamespace], Fraction]]] = {
+    "coupling": (
+        r"2\min(1,\epsilon)\sum_t(1-(1-\epsilon)^{t-1})",
+        lambda q: 2 * unit(q.epsilon) * product_coupling_sum(q.T, unit(q.epsilon)),
+    ),
+    "mixed_kl": (
+        r"2(T-1)\min(1,\sqrt{\delta/2})\min(1,\sqrt{D/2})",
+        lambda q: 2 * (q.T - 1) * pinsker(q.delta) * pinsker(q.kl_seq),
+    ),
+    "mixed_tv": (
+        r"2(T-1)\min(1,\epsilon)\min(1,\mathrm{TV}_{\mathrm{seq}})",
+        lambda q: 2 * (q.T - 1) * unit(q.epsilon) * unit(q.tv_seq),
+    ),
+}
+
+
+def _halved(rule: Rule) -> Rule:
+    """Return a published rule with 2 for 4, on quantities from the sharper inequalities."""
+    half = rf"\tfrac{{1}}{{2}}\left[{rule.latex}\right]", lambda q: rule.formula(q) / 2
+    latex, formula = _GAIN_MORE.get(rule.name, half)
     return replace(
         rule,
         name=f"halved_{rule.name}",
         family=SHARP,
         title=f"{rule.title}, halved",
-        latex=_OWN_LATEX.get(rule.name, rf"\tfrac{{1}}{{2}}\left[{rule.latex}\right]"),
+        latex=latex,
         source=f"this project: R -> R - 1/2 in {rule.source}",
-        formula=formula or (lambda q: rule.formula(q) / 2),
-        assumes=(ABSOLUTE_CONTINUITY,) if rule.assumes else (),
+        formula=formula,
         in_b_star=False,
     )
 
 
-def _halved_coupling(q: SimpleNamespace) -> Fraction:
-    """2 eps sum_t (1 - (1-eps)^(t-1)): the product coupling instead of min(1, (t-1) eps)."""
-    return 2 * unit(q.epsilon) * product_coupling_sum(q.T, unit(q.epsilon))
-
-
-def _without_first(formula: Callable[[SimpleNamespace], Fraction]) -> Callable[[SimpleNamespace], Fraction]:
-    """T - 1 for T: nothing precedes the first token."""
-    return lambda q: formula(q) * Fraction(q.T - 1, 2 * q.T)
-
-
-_OWN_LATEX = {
-    "coupling": r"2\min(1,\epsilon)\sum_t(1-(1-\epsilon)^{t-1})",
-    "mixed_kl": r"2(T-1)\min(1,\sqrt{\delta/2})\min(1,\sqrt{D/2})",
-    "mixed_tv": r"2(T-1)\min(1,\epsilon)\min(1,\mathrm{TV}_{\mathrm{seq}})",
-}
-_OWN_FORM: dict[str, Callable[[Rule], Callable[[SimpleNamespace], Fraction]]] = {
-    "coupling": lambda rule: _halved_coupling,
-    "mixed_kl": lambda rule: _without_first(rule.formula),
-    "mixed_tv": lambda rule: _without_first(rule.formula),
-}
-
-
-def _sharp(
-    name: str,
-    title: str,
-    latex: str,
-    source: str,
-    needs: str,
-    formula: Callable[[SimpleNamespace], Fraction],
-    *,
-    optional: tuple[str, ...] = (),
-    assumes: tuple[str, ...] = (),
-    gap_term: bool = True,
-    optional_any: bool = False,
-) -> Rule:
-    return Rule(
-        name,
-        SHARP,
-        title,
-        latex,
-        f"this project: {source}",
-        tuple(needs.split()),
-        formula,
-        assumes,
-        optional,
-        gap_term=gap_term,
-        optional_any=optional_any,
-    )
-
-
 _AC = (ABSOLUTE_CONTINUITY,)
+_sharp = partial(Rule, family=SHARP)
 
 SHARP_RULES: tuple[Rule, ...] = (
     _sharp(
         "trajectory_kl",
         "Trajectory KL",
         r"D = \mathrm{KL}(P_{\mathrm{roll}}\Vert P_\theta)",
-        "identity W = k3(P) - Phi; lower half also in 1612.08967",
-        "kl_seq",
+        "this project: identity W = k3(P) - Phi; lower half also in 1612.08967",
+        ("kl_seq",),
         lambda q: q.kl_seq,
     ),
     _sharp(
         "trajectory_tv",
         "Trajectory TV",
         r"A = \sum_t \mathbb{E}\,\mathrm{TV}(c_t)",
-        "P >= 1 - U^-, so W^- <= U^+",
-        "tv_sum",
+        "this project: P >= 1 - U^-, so W^- <= U^+",
+        ("tv_sum",),
         lambda q: q.tv_sum,
     ),
-    *(_halved(r, _OWN_FORM[r.name](r) if r.name in _OWN_FORM else None) for r in PUBLISHED_RULES),
+    *map(_halved, PUBLISHED_RULES),
     _sharp(
         "context_shift_profile",
         "Context shift by position",
         r"2\sum_t \epsilon_t\min(1,\sqrt{\textstyle\sum_{s<t}K_s/2},\sum_{s<t}\bar D_s,"
         r"1-\prod_{s<t}(1-\epsilon_s),\mathrm{TV}_{\mathrm{seq}})",
-        "halved advantage, context shift from what precedes each position",
-        "max_tv",
+        "this project: halved advantage, context shift from what precedes each position",
+        ("max_tv",),
         _context_shift_profile,
         optional=("mean_kl", "mean_tv", "tv_seq"),
         assumes=_AC,
@@ -159,8 +131,8 @@ SHARP_RULES: tuple[Rule, ...] = (
         "adaptive_profile",
         "Adaptive by position",
         r"2\sum_t \bar D_t\min(1,1-\prod_{k>t}(1-\epsilon_k),\sqrt{\textstyle\sum_{k>t}\delta_k/2})",
-        "halved adaptive with the suprema of the positions that follow",
-        "mean_tv",
+        "this project: halved adaptive with the suprema of the positions that follow",
+        ("mean_tv",),
         _adaptive_profile,
         optional=("max_tv", "max_kl"),
         optional_any=True,
@@ -170,8 +142,8 @@ SHARP_RULES: tuple[Rule, ...] = (
         "martingale_chi2",
         "Martingale chi2",
         r"\mathrm{sd}(R)\sqrt{\textstyle\sum_t X_t(\prod_{s<t}(1+X_s)-1)}",
-        "orthogonal increments of W",
-        "chi2_max reward_sd",
+        "this project: orthogonal increments of W",
+        ("chi2_max", "reward_sd"),
         _martingale,
         optional=("max_chi2",),
         gap_term=False,
@@ -181,8 +153,8 @@ SHARP_RULES: tuple[Rule, ...] = (
         "cauchy_schwarz",
         "Cauchy-Schwarz by position",
         r"\sum_t\sqrt{\bar C_t\textstyle\sum_{k>t}K_k/2}",
-        "Cauchy-Schwarz on the increments of W",
-        "mean_chi2 mean_kl",
+        "this project: Cauchy-Schwarz on the increments of W",
+        ("mean_chi2", "mean_kl"),
         _cauchy_schwarz,
         gap_term=False,
         assumes=_AC,
@@ -191,8 +163,8 @@ SHARP_RULES: tuple[Rule, ...] = (
         "first_order",
         "First order",
         r"\mathrm{TV}_{\mathrm{seq}}+\mathrm{sd}(R)\sqrt{\textstyle\sum_t\bar C_t}",
-        "J(theta) - J(roll) and L' bounded one by one",
-        "tv_seq chi2_sum reward_sd",
+        "this project: J(theta) - J(roll) and L' bounded one by one",
+        ("tv_seq", "chi2_sum", "reward_sd"),
         lambda q: unit(q.tv_seq) + q.reward_sd * sqrt_up(q.chi2_sum),
         gap_term=False,
         assumes=_AC,

@@ -23,7 +23,7 @@ _ZETA_HIGH = Fraction(-20788622497735456602, 10**20) + Fraction(1, 10**20)
 
 
 def unit(x: Fraction) -> Fraction:
-    """min(1, x): a total variation is at most 1."""
+    """Return min(1, x): a total variation is at most 1."""
     return min(Fraction(1), x)
 
 
@@ -37,7 +37,7 @@ def _direct_sums() -> tuple[tuple[Fraction, Fraction], ...]:
 
 
 def sqrt_sum(n: int) -> tuple[Fraction, Fraction]:
-    r"""Rationals low <= sum_{k=1}^{n} sqrt(k) <= high, in O(1).
+    r"""Enclose between rationals low <= sum_{k=1}^{n} sqrt(k) <= high, in O(1).
 
     From n = 128 on by Euler-Maclaurin, with sqrt(n) factored out:
     sqrt(n) (2n/3 + 1/2 + 1/(24 n) - 1/(1920 n^3)) + zeta(-1/2), error at most n^-4.5 / 9216.
@@ -55,7 +55,7 @@ def sqrt_sum(n: int) -> tuple[Fraction, Fraction]:
 
 
 def capped_sum(n: int, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Fraction:
-    r"""An upper value of sum_{k=0}^{n} min(1, k epsilon, sqrt(k delta / 2)), in O(1) of n.
+    r"""Bound from above sum_{k=0}^{n} min(1, k epsilon, sqrt(k delta / 2)), in O(1) of n.
 
     At least one of the two routes is given. The minimum is linear up to k = delta / (2 epsilon^2) (or
     1/epsilon), a square root up to k = 2/delta, and 1 from there on.
@@ -73,7 +73,7 @@ def capped_sum(n: int, *, epsilon: Fraction | None = None, delta: Fraction | Non
 
 
 def crossings(T: int, epsilon: Fraction | None, delta: Fraction | None) -> tuple[int, int]:
-    """Up to which k < T the smallest of 1, k epsilon, sqrt(k delta / 2) is the second, and then the third."""
+    """Find up to which k < T the smallest of 1, k epsilon, sqrt(k delta / 2) is the second, and then the third."""
     if epsilon == 0 or delta == 0:
         return (T - 1, T - 1) if epsilon == 0 else (0, T - 1)
     linear = 0
@@ -84,7 +84,7 @@ def crossings(T: int, epsilon: Fraction | None, delta: Fraction | None) -> tuple
 
 @lru_cache(maxsize=1024)
 def binomial_excess(T: int, X: Fraction) -> Fraction:
-    r"""An upper value of f(T, X) = (1+X)^T - 1 - T X for X >= -1, closer than 2^-99 relative.
+    r"""Bound from above f(T, X) = (1+X)^T - 1 - T X for X >= -1, closer than 2^-99 relative.
 
     >>> f"{float(binomial_excess(4096, Fraction(1, 10**12))):.5g}"
     '8.3866e-18'
@@ -100,30 +100,30 @@ def binomial_excess(T: int, X: Fraction) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def product_coupling(length: int, epsilon: Fraction) -> Fraction:
-    """An upper value of 1 - (1 - epsilon)^length: TV of contexts after steps of TV epsilon each."""
+    """Bound from above 1 - (1 - epsilon)^length: TV of contexts after steps of TV epsilon each."""
     if epsilon >= 1:
         return Fraction(min(length, 1))
     return unit(upper_value(lambda iv: 1 - _power(iv, length, -epsilon), _cancelled(length, epsilon)))
 
 
 def product_coupling_sum(T: int, epsilon: Fraction) -> Fraction:
-    """An upper value of sum_{k=0}^{T-1} (1 - (1-epsilon)^k) = f(T, -epsilon) / epsilon."""
+    """Bound from above sum_{k=0}^{T-1} (1 - (1-epsilon)^k) = f(T, -epsilon) / epsilon."""
     return binomial_excess(T, -epsilon) / epsilon if epsilon else Fraction(0)
 
 
 def _power(iv: Any, T: int, X: Fraction) -> Any:
-    """(1 + X)^T as an interval."""
+    """Return (1 + X)^T as an interval."""
     return iv.exp(T * iv.log(1 + interval(iv, X))) if X > -1 else iv.mpf(0)
 
 
 def _cancelled(T: int, X: Fraction) -> int:
-    """How many leading bits (1 + X)^T - 1 - T X loses at most."""
+    """Return how many leading bits (1 + X)^T - 1 - T X loses at most."""
     size = X.numerator.bit_length() - X.denominator.bit_length() + T.bit_length()
     return 2 * max(0, -size) + 2 * T.bit_length() + 16
 
 
 def remaining_weights(T: int, *, epsilon: float | None = None, delta: float | None = None) -> FloatArray:
-    r"""Array [T] of min(1, (T-t) epsilon, sqrt((T-t) delta/2)), t = 1..T; at most 3 roundings each.
+    r"""Return the array [T] of min(1, (T-t) epsilon, sqrt((T-t) delta/2)), t = 1..T; at most 3 roundings each.
 
     As in :func:`capped_sum` the last positions are linear, those before them roots, and the rest 1.
     """

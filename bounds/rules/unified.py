@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bounds._checks import unknown
-from bounds._rounding import exact, round_up
+from bounds._checks import takes_parameters_of, unknown
+from bounds._rounding import round_up
 from bounds.results import Standing
 from bounds.rules.bound import Bound, BoundTable, Withheld
 from bounds.rules.fields import DIVERGENCES, SHARP
@@ -21,7 +21,11 @@ RULES: tuple[Rule, ...] = PUBLISHED_RULES + SHARP_RULES
 
 
 def rule(name: str) -> Rule:
-    """The rule of this name.
+    """Look up a rule by its name.
+
+    Returns
+    -------
+    Rule
 
     Raises
     ------
@@ -39,6 +43,7 @@ def rule(name: str) -> Rule:
     raise KeyError(unknown("rule", name, [r.name for r in RULES]))
 
 
+@takes_parameters_of(Profile)
 def unified(
     profile: Profile | None = None, *, standing: Mapping[str, Standing] | None = None, **known: Any
 ) -> BoundTable:
@@ -74,7 +79,7 @@ def unified(
     ('trajectory_kl', 0.4096, 34.946)
     """
     if profile is None:
-        profile = _profile(known)
+        profile = profile_of(known)
     elif not isinstance(profile, Profile):
         raise TypeError(
             f"profile must be a Profile, got {profile!r:.60} (fields are given by name: T=4096, delta=1e-4)"
@@ -98,18 +103,25 @@ def unified(
 
 
 def _surrogate_cap(profile: Profile) -> float | None:
-    """An upper value of |L'|: L' = J(theta) - J(roll) - Error, so |L'| <= tv_seq + D (lowest reward 0, or no gap)."""
-    tv_seq, kl_seq = (profile.resolve(name, SHARP) for name in ("tv_seq", "kl_seq"))
+    """Bound |L'|: it is J(theta) - J(roll) - Error, so at most tv_seq + D (where the lowest reward is 0, or no gap)."""
+    tv_seq, kl_seq = (profile.quantity(name, SHARP) for name in ("tv_seq", "kl_seq"))
     if tv_seq is None or kl_seq is None or (profile.has_support_gap and profile.largest_offset):
         return None
-    return round_up((unit(exact(tv_seq.value)) + exact(kl_seq.value)) * profile.exact_spread)
+    return round_up((unit(tv_seq[0]) + kl_seq[0]) * profile.exact_spread)
 
 
-def _profile(known: dict[str, Any]) -> Profile:
+def profile_of(known: Mapping[str, Any]) -> Profile:
+    """Return the profile with these fields.
+
+    Raises
+    ------
+    TypeError
+        An unknown field, with the likely meant name; or no horizon.
+    """
+    names = [name for name, f in Profile.__dataclass_fields__.items() if f.init]
     for name in known:
-        fields = [name for name, f in Profile.__dataclass_fields__.items() if f.init]
-        if name not in fields:
-            raise TypeError(unknown("argument", name, fields))
+        if name not in names:
+            raise TypeError(unknown("argument", name, names))
     if "T" not in known:
         raise TypeError("T, the horizon, must be given")
     return Profile(**known)

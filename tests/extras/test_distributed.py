@@ -1,4 +1,4 @@
-"""Moments by a real local Ray are those of one process."""
+"""A summary by a real local Ray are those of one process."""
 
 from __future__ import annotations
 

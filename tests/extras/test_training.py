@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import math
+import pkgutil
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,6 @@ from bounds.masks.mask import Criterion, Mask
 from bounds.masks.statistics import STATISTICS, Tokens, pooled
 from bounds.training import (
     Monitor,
-    _tensors,
     divergences_from_logits,
     masked_surrogate_loss,
     trust_region_mask,
@@ -227,7 +228,7 @@ def test_exact_divergences_are_those_of_the_probabilities(logits):
 
 def test_blocks_of_rows_change_nothing(logits, monkeypatch):
     whole = divergences_from_logits(*logits)
-    monkeypatch.setattr(_tensors, "_LOGITS_AT_ONCE", 3 * V)
+    monkeypatch.setattr(training.logits, "_LOGITS_AT_ONCE", 3 * V)
     assert torch.equal(whole.kl, divergences_from_logits(*logits).kl)
 
 
@@ -351,9 +352,10 @@ def test_the_hot_path_copies_nothing_to_the_host(batch):
 
 
 def test_the_examples_of_the_module_hold():
-    result = doctest.testmod(training)
-    assert result.attempted >= 10
-    assert result.failed == 0
+    names = [module.name for module in pkgutil.iter_modules(training.__path__, "bounds.training.")]
+    results = [doctest.testmod(importlib.import_module(name)) for name in names]
+    assert sum(result.attempted for result in results) >= 10
+    assert all(result.failed == 0 for result in results)
 
 
 def recipes():

@@ -32,7 +32,7 @@ def two_sided(
     standing: Standing,
     method: str,
 ) -> Interval:
-    """The interval that a lower end and its reflection give; ``side="both"`` spends alpha / 2 on each.
+    """Return the interval of a lower end and its reflection; ``side="both"`` spends alpha / 2 on each.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def two_sided(
 
 
 def checked_values(values: FloatArray, low: float, high: float) -> tuple[FloatArray, float, float]:
-    """The data as a float64 array of one dimension, each entry in [low, high]."""
+    """Return the data as a float64 array of one dimension, each entry in [low, high]."""
     low, high = number("low", low), number("high", high)
     if not low < high:
         refuse("low", "below high", f"{low}, high={high}")
@@ -65,7 +65,7 @@ def checked_values(values: FloatArray, low: float, high: float) -> tuple[FloatAr
 
 
 def error_level(confidence: float, side: Side) -> float:
-    """The probability with which each asked end may be wrong, rounded down."""
+    """Return the probability with which each asked end may be wrong, rounded down."""
     if side not in get_args(Side):
         refuse("side", "'both', 'lower' or 'upper'", repr(side))
     spare = 1 - Fraction(confidence_level(confidence))
@@ -73,7 +73,7 @@ def error_level(confidence: float, side: Side) -> float:
 
 
 def mean_of(values: FloatArray) -> float:
-    """The mean of the data, correctly rounded up to the division; infinite or NaN as IEEE has it."""
+    """Return the mean of the data, correctly rounded up to the division; infinite or NaN as IEEE has it."""
     if not np.isfinite(values).all():
         with np.errstate(invalid="ignore"):
             return float(values.sum())
@@ -83,7 +83,7 @@ def mean_of(values: FloatArray) -> float:
 
 
 def prompt_means(values: FloatArray, prompt: IntArray) -> FloatArray:
-    """Mean over each prompt's responses: the independent units that the intervals take.
+    """Average each prompt's responses: the independent units that the intervals take.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def prompt_means(values: FloatArray, prompt: IntArray) -> FloatArray:
 
 
 def prompt_numbers(values: FloatArray, prompt: IntArray) -> IntArray:
-    """Prompts as 0, 1, ... in the order of first appearance, one for each value."""
+    """Return prompts numbered 0, 1, ... in the order of first appearance, one for each value."""
     prompt = np.asarray(prompt)
     if prompt.ndim != 1 or prompt.shape != np.shape(values) or prompt.size == 0:
         refuse("prompt", f"a prompt for each value (shape {np.shape(values)}, not empty)", f"shape {prompt.shape}")

@@ -1,0 +1,101 @@
+"""The public names, for type checkers and editors; written by ``python tests/public_stub.py``."""
+
+from collections.abc import Mapping
+
+import numpy.typing as npt
+
+from bounds import divergence as divergence
+from bounds import figures as figures
+from bounds import proof as proof
+from bounds.certificate.certificate import Certificate as Certificate
+from bounds.certificate.certify import certify as certify
+from bounds.certificate.compare import compare as compare
+from bounds.figures.plots import plot_bounds as plot_bounds
+from bounds.figures.plots import plot_by_position as plot_by_position
+from bounds.figures.plots import plot_ladder as plot_ladder
+from bounds.figures.plots import plot_masks as plot_masks
+from bounds.figures.plots import plot_over_time as plot_over_time
+from bounds.logs import example_traces as example_traces
+from bounds.logs import open_log as open_log
+from bounds.logs.batch import TraceError as TraceError
+from bounds.logs.log import Paths
+from bounds.logs.traces import TraceSet as TraceSet
+from bounds.masks.mask import Mask as Mask
+from bounds.questions.by_position import by_position as by_position
+from bounds.questions.explain import explain as explain
+from bounds.questions.mask_study import MaskStudy as MaskStudy
+from bounds.questions.mask_study import mask_study as mask_study
+from bounds.questions.over_time import over_time as over_time
+from bounds.results import Interval as Interval
+from bounds.results import Standing as Standing
+from bounds.rules.bound import BoundTable as BoundTable
+from bounds.rules.largest import trust_regions as trust_regions
+from bounds.rules.profile import Profile as Profile
+from bounds.rules.rule import Rule as Rule
+from bounds.rules.unified import RULES as RULES
+from bounds.rules.unified import rule as rule
+
+__version__: str
+
+def largest(
+    quantity: str,
+    target: float,
+    *,
+    published: bool = ...,
+    T: int = ...,
+    delta: float | None = ...,
+    epsilon: float | None = ...,
+    chi2_max: float | None = ...,
+    kl_seq: float | None = ...,
+    tv_seq: float | None = ...,
+    tv_sum: float | None = ...,
+    chi2_sum: float | None = ...,
+    mean_length: float | None = ...,
+    mean_tv: npt.ArrayLike | None = ...,
+    mean_kl: npt.ArrayLike | None = ...,
+    mean_chi2: npt.ArrayLike | None = ...,
+    max_tv: npt.ArrayLike | None = ...,
+    max_kl: npt.ArrayLike | None = ...,
+    max_chi2: npt.ArrayLike | None = ...,
+    log_ratio_max: float | None = ...,
+    support_gap: float | None = ...,
+    mean_reward: float | tuple[float, float] | None = ...,
+    reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = ...,
+    absolutely_continuous: bool = ...,
+) -> float | int: ...
+def read_traces(
+    paths: Paths,
+    *,
+    format: str = ...,
+    horizon: int | None = ...,
+    train: Paths | None = ...,
+    group_size: int | None = ...,
+    reward_range: tuple[float, float] = ...,
+    logprob_dtype: str = ...,
+    on_missing: str = ...,
+) -> TraceSet: ...
+def unified(
+    profile: Profile | None = ...,
+    *,
+    standing: Mapping[str, Standing] | None = ...,
+    T: int = ...,
+    delta: float | None = ...,
+    epsilon: float | None = ...,
+    chi2_max: float | None = ...,
+    kl_seq: float | None = ...,
+    tv_seq: float | None = ...,
+    tv_sum: float | None = ...,
+    chi2_sum: float | None = ...,
+    mean_length: float | None = ...,
+    mean_tv: npt.ArrayLike | None = ...,
+    mean_kl: npt.ArrayLike | None = ...,
+    mean_chi2: npt.ArrayLike | None = ...,
+    max_tv: npt.ArrayLike | None = ...,
+    max_kl: npt.ArrayLike | None = ...,
+    max_chi2: npt.ArrayLike | None = ...,
+    log_ratio_max: float | None = ...,
+    support_gap: float | None = ...,
+    mean_reward: float | tuple[float, float] | None = ...,
+    reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = ...,
+    absolutely_continuous: bool = ...,
+) -> BoundTable: ...

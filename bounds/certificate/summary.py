@@ -1,0 +1,503 @@
+"""Everything that questions need of a log: a row of numbers for each response, sums by position, what checks saw.
+
+Summaries of parts of a log (files, machines) merge in any order; so a log of any size is read once, or twice where
+prompts have different numbers of responses.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from bounds._checks import FloatArray, IntArray, unknown
+from bounds._files import whole_file
+from bounds.certificate.findings import CHECKS, Look
+from bounds.certificate.statistics import (
+    WORTH_COMPILING,
+    Part,
+    add_positions,
+    position_sums,
+    prompt_number,
+    rows,
+    times,
+    token_sums,
+)
+from bounds.logs.batch import TraceError
+from bounds.logs.checks import Reading
+from bounds.logs.log import Log
+from bounds.logs.traces import LeftOut, TraceSet
+from bounds.results import Assumption, Standing
+
+#: Rows that are held in memory (about 200 bytes each); more are kept in temporary files.
+MEMORY_ROWS = 2**20
+
+_KEY = b"trm_bounds.summary"
+_Rows = Mapping[str, npt.NDArray[Any]]
+
+
+class Sees(Protocol):
+    """What rides along while a log is read."""
+
+    def see(self, part: TraceSet) -> None:
+        """Look at a part of the log."""
+
+
+@dataclass
+class _Known:
+    """What is known of a log beside its rows; a file keeps it."""
+
+    statistics: tuple[str, ...] = ()
+    suprema: bool = False
+    tokens: int = 0
+    reading: Reading = field(default_factory=Reading)
+    left_out: LeftOut = field(default_factory=LeftOut)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    looks: dict[str, Look] = field(default_factory=dict)
+    cap: int | None = None  # horizon, where one was given
+    options: str = ""  # of the reading
+    files: list[str] = field(default_factory=list)  # that were read to their end
+
+
+class Summary(_Known):
+    """What is known of a log, in memory that does not grow with its tokens; made by :meth:`of`.
+
+    ``summary[name]`` is one of :data:`bounds.certificate.statistics.COLUMNS` or of the statistics that were asked for,
+    an array [N]; for a label of the log (step, weight_version, environment) the number of its name in ``labels``.
+
+    Parameters
+    ----------
+    statistics : names
+        What masks will look at, as :func:`bounds.masks.statistics.pooled` takes them.
+    suprema : bool
+        Whether assumed suprema will be held against what single tokens imply (it costs as much as all the rest).
+
+    Attributes
+    ----------
+    tokens : int
+        How many policy tokens.
+    reading : Reading
+        How the log was read.
+    left_out : LeftOut
+        What of the log is in no response, and what responses do not say.
+    labels : mapping of name to list of text
+        Names of steps, weight versions and environments.
+    looks : mapping of name to Look
+        What each of the checks saw (:data:`bounds.certificate.findings.CHECKS`).
+    log : iterable of TraceSet, or None
+        The log, which is read again where that is needed.
+    """
+
+    def __init__(self, *, statistics: Iterable[str] = (), suprema: bool = False) -> None:
+        super().__init__(tuple(dict.fromkeys(statistics)), suprema)
+        self._rows = _Store()
+        self._positions: dict[str, FloatArray] = {}
+        self._cached: dict[str, Any] = {}
+        self.log: Iterable[TraceSet] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        source: TraceSet | Iterable[TraceSet] | Summary,
+        *,
+        statistics: Iterable[str] = (),
+        suprema: bool = False,
+        also: Iterable[Sees] = (),
+        progress: Callable[[Summary], None] | None = None,
+        resume: str | Path | None = None,
+    ) -> Summary:
+        """Read a log.
+
+        Parameters
+        ----------
+        source : TraceSet, Log or Summary
+            A summary that has what is asked for is returned as it is; else its log is read again.
+        statistics, suprema
+            As in :class:`Summary`.
+        also : objects with ``see(part)``
+            They see each part of the log, too.
+        progress : callable, optional
+            Called with the summary so far, after each part.
+        resume : path, optional
+            A file that is kept up to date, after each file of the log; if it is there, files that it holds are not
+            read again.
+
+        Returns
+        -------
+        Summary
+
+        Raises
+        ------
+        TraceError
+            If the log is refused or has no response; if ``resume`` is of something else.
+        TypeError
+            For what is no log.
+
+        Examples
+        --------
+        >>> import bounds
+        >>> summary = Summary.of(bounds.example_traces())
+        >>> len(summary), summary.prompts, summary.horizon, summary["k3_sum"].shape
+        (96, 24, 256, (96,))
+        """
+        wanted, riding = tuple(statistics), tuple(also)
+        if isinstance(source, Summary):
+            if set(wanted) <= set(source.statistics) and suprema <= source.suprema and not riding:
+                return source
+            wanted, suprema, source = (*source.statistics, *wanted), suprema or source.suprema, source.again()
+        log = [source] if isinstance(source, TraceSet) else source
+        if isinstance(log, str | Path | Iterator) or not isinstance(log, Iterable):
+            raise TypeError(
+                f"log must be a TraceSet or a Log, from bounds.read_traces or TraceSet.from_records, got {log!r:.60}"
+            )
+        summary = cls(statistics=wanted, suprema=suprema)
+        for part in summary._parts(log, None if resume is None else Path(resume)):
+            summary.see(part)
+            for other in riding if len(part) else ():
+                other.see(part)
+            if progress is not None and len(part):
+                progress(summary)
+        if not len(summary):
+            list(log)  # it says why
+            raise TraceError("the log has no response")
+        return summary
+
+    def _parts(self, log: Iterable[TraceSet], kept: Path | None) -> Iterable[TraceSet]:
+        """Return what is to be read; with ``kept``, this summary becomes what that file holds, and is kept there."""
+        self.log = log
+        if not isinstance(log, Log):
+            if kept is not None:
+                raise ValueError("resume needs a log of files")
+            return log
+        self.options = f"{log.options}, horizon={log.horizon}"
+        now = {_identity(f.path): f.path for f in log.files}
+        if kept is not None and kept.exists():
+            wanted = self._settings
+            self._load(kept)
+            if self._settings != wanted:
+                raise TraceError(f"{kept}: holds a log that was read with other options")
+            for file in self.files:
+                if file not in now:
+                    path = file.rsplit(" ", 2)[0]
+                    here = Path(path) in {f.path.resolve() for f in log.files}
+                    why = "has changed since" if here else "is not of this log, but"
+                    raise TraceError(f"{kept}: {path} {why} it was read into it; start with another file")
+
+        def finished(path: Path) -> None:
+            self.files.append(_identity(path))
+            if kept is not None:
+                self.save(kept)
+
+        return log.parts(skip=[now[file] for file in self.files], finished=finished)
+
+    @property
+    def _settings(self) -> tuple[tuple[str, ...], bool, str]:
+        return self.statistics, self.suprema, self.options
+
+    def see(self, traces: TraceSet) -> None:
+        """Take in a part of the log.
+
+        Raises
+        ------
+        TraceError
+            If it is refused, was read differently or logs other fields than the parts before.
+        """
+        self.left_out += traces.left_out
+        if not len(traces):
+            return
+        horizon = None if traces.horizon_guessed else traces.horizon
+        if not len(self):
+            self.reading, self.cap = traces.reading, horizon
+        elif (self.reading, self.cap) != (traces.reading, horizon):
+            raise TraceError(f"{traces.where[0]}: read with other options than the parts before")
+        part = Part.of(traces, suprema=self.suprema, compiled=self.tokens > WORTH_COMPILING)
+        for check in CHECKS:
+            if check.look is not None:
+                self.looks[check.name] = self.looks.get(check.name, Look()) + check.look(part)
+        labels = {name: self._label_numbers(name, texts) for name, texts in traces.labels.items()}
+        self._append({**rows(part, self.statistics), **labels}, traces.where[0])
+        self.tokens += traces.rollout.size
+        add_positions(self._positions, part.positions)
+
+    def merge(self, other: Summary) -> None:
+        """Take in the summary of another part of the log; the order does not matter.
+
+        Raises
+        ------
+        TraceError
+            If the parts name different horizons, were read differently or log different fields.
+        """
+        if not len(self):
+            self.reading, self.cap = other.reading, other.cap
+        both = (self.statistics, self.suprema) == (other.statistics, other.suprema)
+        if not both or (len(other) and (self.reading, self.cap) != (other.reading, other.cap)):
+            raise TraceError("summaries of different horizons, readings or statistics do not merge")
+        for some in other._rows.parts():
+            numbers = {
+                name: self._label_numbers(name, [names[k] for k in some[name]]) for name, names in other.labels.items()
+            }
+            self._append({**some, **numbers}, "a part that is merged")
+        self.tokens += other.tokens
+        self.left_out += other.left_out
+        for name, look in other.looks.items():
+            self.looks[name] = self.looks.get(name, Look()) + look
+        add_positions(self._positions, other._positions)
+
+    def note(self, text: str) -> None:
+        """Add to what is said of the reading."""
+        self.left_out += LeftOut(notes=(text,))
+
+    def _append(self, some: _Rows, place: str) -> None:
+        if len(self) and set(some) != set(self._rows.names):
+            odd = sorted(set(some) ^ set(self._rows.names))
+            raise TraceError(f"{place}: {', '.join(odd)} is logged for some responses and not for others")
+        self._rows.append(some)
+        self._cached.clear()
+
+    def _label_numbers(self, name: str, texts: Iterable[str]) -> IntArray:
+        names = self.labels.setdefault(name, [])
+        known = {text: k for k, text in enumerate(names)}
+        numbers = [known.setdefault(text, len(known)) for text in texts]
+        names[:] = known
+        return np.array(numbers, dtype=np.int64)
+
+    # --- giving out ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows.names
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self:
+            raise KeyError(unknown("column", name, self._rows.names))
+        return self._rows[name]
+
+    @property
+    def prompt(self) -> IntArray:
+        """Prompt number (0, 1, ... in the order of the log) of each response [N]."""
+        if "prompt" not in self._cached:
+            _, first, codes = np.unique(self._rows["prompt"], return_index=True, return_inverse=True)
+            self._cached["prompt"] = np.argsort(np.argsort(first))[codes]
+        return np.asarray(self._cached["prompt"])
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts."""
+        return int(self.prompt.max()) + 1
+
+    @property
+    def horizon(self) -> int:
+        """The generation cap, or the longest response."""
+        return int(self["length"].max()) if self.cap is None else self.cap
+
+    @property
+    def horizon_guessed(self) -> bool:
+        """Whether no generation cap was given."""
+        return self.cap is None
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What had to be assumed to call its responses a sample."""
+        left_out = self.left_out.empty.count - self.left_out.padding + self.left_out.dropped.count
+        found = []
+        if left_out:
+            why = "responses that were left out are like the others, in reward, too"
+            found.append(Assumption("left_out", left_out, why))
+        if ungrouped := self.left_out.ungrouped.count:
+            why = "no two of the responses without a prompt_id answer one prompt"
+            found.append(Assumption("ungrouped", ungrouped, why))
+        return tuple(found)
+
+    @property
+    def standing(self) -> Standing:
+        """The best standing that a statement from this log can have."""
+        return Standing.ASSUMED if self.assumptions else Standing.MEASURED
+
+    @property
+    def surrogate(self) -> FloatArray:
+        """R S of each response [N]; 0 where R is 0, even if S has overflowed."""
+        return times(self["reward"], self["surrogate_sum"])
+
+    def by_position(self) -> dict[str, FloatArray]:
+        """Return prompt-weighted means of k3, (1-rho)^+ and the exact columns at each position, arrays [horizon].
+
+        After the end of a response they are 0. Where prompts have different numbers of responses, their weights are
+        known only now, and the log is read again.
+        """
+        equal = np.ptp(np.bincount(self.prompt)) == 0
+        if not equal and "weighed" not in self._cached:
+            self.weigh_positions([weighed_positions(self.again(), self.group_sizes())])
+        sums, size = (self._positions, len(self)) if equal else (self._cached["weighed"], self.prompts)
+        return {name: np.pad(values, (0, self.horizon - values.size)) / size for name, values in sums.items()}
+
+    def again(self) -> Iterable[TraceSet]:
+        """Return the log, to be gone through once more.
+
+        Raises
+        ------
+        TraceError
+            If the summary was kept without it.
+        """
+        if self.log is None:
+            raise TraceError("this summary was kept without its log, which has to be read again: use Summary.of(log)")
+        return self.log
+
+    def group_sizes(self) -> dict[int, int]:
+        """Return how many responses each prompt has, by :func:`bounds.certificate.statistics.prompt_number`."""
+        numbers, counts = np.unique(self["prompt"], return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+    def weigh_positions(self, weighed: Iterable[Mapping[str, FloatArray]]) -> None:
+        """Take what :func:`weighed_positions` found in the parts of the log, which then is not read again for it."""
+        total: dict[str, FloatArray] = {}
+        self._cached["weighed"] = total
+        for some in weighed:
+            add_positions(total, some)
+
+    # --- keeping ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write everything but the log to one Parquet file, whole or not at all."""
+        with whole_file(path, force=True) as unfinished, unfinished.open("wb") as file:
+            self._write(file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        file = io.BytesIO()
+        self._write(file)
+        return _from_bytes, (file.getvalue(),)
+
+    def _write(self, file: BinaryIO) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        known = {each.name: getattr(self, each.name) for each in fields(_Known)}
+        state = msgspec.msgpack.encode((known, {name: sums.tolist() for name, sums in self._positions.items()}))
+        empty = pa.table({name: self._rows[name][:0] for name in self._rows.names})
+        schema = empty.schema.with_metadata({_KEY: state})
+        with pq.ParquetWriter(file, schema) as writer:
+            for some in self._rows.parts():
+                writer.write_table(pa.table(dict(some)).replace_schema_metadata(schema.metadata))
+
+    @classmethod
+    def load(cls, path: str | Path | BinaryIO) -> Summary:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        TraceError
+            If the file is not that.
+        """
+        summary = cls()
+        summary._load(path)
+        return summary
+
+    def _load(self, path: str | Path | BinaryIO) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            file = pq.ParquetFile(path)
+            state = file.schema_arrow.metadata[_KEY]
+            known, positions = msgspec.msgpack.decode(state, type=tuple[_Known, dict[str, list[float]]])
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise TraceError(f"{path}: no saved summary ({error})") from None
+        vars(self).update(vars(known))
+        self._positions = {name: np.array(sums) for name, sums in positions.items()}
+        for batch in file.iter_batches():
+            self._rows.append({n: batch.column(n).to_numpy(zero_copy_only=False) for n in batch.schema.names})
+
+
+def _from_bytes(data: bytes) -> Summary:
+    return Summary.load(io.BytesIO(data))
+
+
+def weighed_positions(log: Iterable[TraceSet], sizes: Mapping[int, int]) -> dict[str, FloatArray]:
+    """Sum over responses at each position, each weighed by 1 / (responses of its prompt).
+
+    Raises
+    ------
+    TraceError
+        If the log is not the one that the sizes were counted in.
+    """
+    weighed: dict[str, FloatArray] = {}
+    seen = 0
+    for traces in log:
+        try:
+            size = np.array([sizes[prompt_number(name)] for name in traces.prompt_ids], dtype=np.float64)
+        except KeyError:
+            raise TraceError(f"{traces.where[0]}: the log has changed since it was read first") from None
+        weights = 1.0 / size[traces.prompt]
+        compiled = seen > WORTH_COMPILING
+        sums = token_sums(traces.rollout, traces.train, traces.starts, weights, compiled=compiled)
+        seen += traces.rollout.size
+        add_positions(weighed, position_sums(traces, sums, weights))
+    return weighed
+
+
+def _identity(path: Path) -> str:
+    """Return a file as it is now."""
+    state = path.stat()
+    return f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
+
+
+class _Store:
+    """Rows that only grow in number: equal-named arrays, in memory until they are many, then in temporary files."""
+
+    def __init__(self, memory_rows: int = MEMORY_ROWS) -> None:
+        self._memory_rows = memory_rows
+        self._held: list[_Rows] = []
+        self._count = 0  # of rows that are held
+        self._spilled = 0
+        self._files: list[Path] = []
+        self.names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return self._count + self._spilled
+
+    def append(self, some: _Rows) -> None:
+        """Add rows; all have the same columns."""
+        self.names = self.names or tuple(some)
+        self._held.append({name: some[name] for name in self.names})
+        self._count += len(some[self.names[0]])
+        if self._count > self._memory_rows:
+            self._spill()
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return one column [rows]."""
+        import pyarrow.parquet as pq
+
+        parts = [pq.read_table(file, columns=[name]).column(0).to_numpy() for file in self._files]
+        return np.concatenate([*parts, *(some[name] for some in self._held)])
+
+    def parts(self) -> Iterator[_Rows]:
+        """Yield the rows again, some at a time."""
+        import pyarrow.parquet as pq
+
+        for file in self._files:
+            for batch in pq.ParquetFile(file).iter_batches():
+                yield {name: batch.column(name).to_numpy(zero_copy_only=False) for name in self.names}
+        yield from self._held
+
+    def _spill(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self._files:
+            self._folder = Path(mkdtemp(prefix="trm-bounds-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._files.append(self._folder / f"{len(self._files)}.parquet")
+        table = pa.table({name: np.concatenate([some[name] for some in self._held]) for name in self.names})
+        pq.write_table(table, self._files[-1])
+        self._spilled += self._count
+        self._held, self._count = [], 0

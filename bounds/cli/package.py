@@ -1,0 +1,88 @@
+"""Commands about the package itself: formats, figures, verify."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import click
+
+import bounds
+from bounds.cli import options
+from bounds.cli.command import FOLDER, command, option, suggest
+from bounds.cli.output import counting_progress, show
+
+
+def _recipes() -> Iterable[str]:
+    from bounds.logs.recipes import RECIPES
+
+    return RECIPES
+
+
+@command("formats", "trm-bounds formats --recipe verl")
+@option("--recipe", metavar="TRAINER", shell_complete=suggest(_recipes),
+        help="print what exports from verl, skyrl or trl")  # fmt: skip
+@options.as_json
+def formats(recipe: str | None, as_json: bool) -> None:
+    """Print the formats that are read, or a recipe."""
+    from rich.text import Text
+
+    from bounds.logs import formats as known
+
+    if recipe is not None:
+        print(known.recipe(recipe), end="")
+    elif as_json:
+        print(json.dumps(known.to_dict()))
+    else:
+        for table in known.tables():
+            show(table)
+        show(Text(known.MEMORY_ONLY))
+
+
+def _names() -> list[str]:
+    """Return the figures and tables that there are."""
+    from bounds.figures import FIGURES
+    from bounds.figures.tables import TABLES
+
+    return [*FIGURES, *TABLES]
+
+
+@command(
+    "figures",
+    "trm-bounds figures comparison scaling --out figures",
+    "NAME is a figure (comparison, scaling, regimes, adaptive_routes, tightness, length_bias, certificate, "
+    "run_over_time, mask_tradeoff) or a table (table_bounds, table_bounds_by_size, table_length_bias); without: all.",
+)
+@click.argument("names", nargs=-1, metavar="[NAME ...]", shell_complete=suggest(_names))
+@option("--out", type=FOLDER, default="figures", metavar="DIR", help="default: figures")
+def figures(names: tuple[str, ...], out: str) -> None:
+    """Write figures as PNG, PDF and CSV, and tables as LaTeX, Markdown and CSV."""
+    with counting_progress("drawing", len(set(names)) or len(_names())) as on_start:
+        written = bounds.figures.write(names, out, on_start)
+    for path in written:
+        print(path)
+
+
+@command("verify", "trm-bounds verify")
+@options.as_json
+def verify(as_json: bool) -> int:
+    """Print each check of the rules; 1 where one fails."""
+    from bounds._text import TerminalTable
+    from bounds.results import jsonable
+
+    with counting_progress("checking", len(bounds.proof.CHECKS)) as on_start:
+        results = bounds.proof.verify(on_start=on_start)
+    failed = [r for r in results if not r.passed]
+    if as_json:
+        print(json.dumps(jsonable({"checks": results, "failed": len(failed)})))
+    else:
+        rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
+        show(TerminalTable(["check", "", "how", "what was checked"], rows))
+        kinds = ("symbolic", "exact", "interval")
+        counts = [
+            ([name, *(str(sum(name in r.rules and r.how == k and r.passed for r in results)) for k in kinds)], False)
+            for name in dict.fromkeys(n for r in results for n in r.rules)
+        ]
+        show(TerminalTable(["rule: checks passed", *kinds], counts))
+        print(f"{len(results)} checks, {len(failed)} failed")
+    return 1 if failed else 0

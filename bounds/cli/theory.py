@@ -1,0 +1,114 @@
+"""``trm-bounds bstar`` and ``trm-bounds largest``: what follows from divergences that are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+import bounds
+from bounds.cli import options
+from bounds.cli.command import FILE, command, group, number, option, suggest, whole
+from bounds.cli.output import emit
+from bounds.rules.fields import FIELDS, is_array
+
+#: What is shown where nothing is asked for: the inputs of the paper, as they are typed.
+_PAPER = {"T": "4096", "delta": "1e-4", "epsilon": "5e-3", "kl-seq": ".01", "tv-seq": ".05"}
+_COMMAND = " ".join(["trm-bounds bstar", *(f"--{name} {value}" for name, value in _PAPER.items())])
+_EXPLAINED = f"""\
+How wrong the surrogate L' of an LLM-RL step can be: every bound that follows
+from T, the cap on a response's tokens, and from how far apart the two policies
+are in KL and total variation. The paper's example is the same as
+
+{_COMMAND}"""
+
+_profile = group(
+    *(
+        option(f"--{name.replace('_', '-')}", type=number, metavar="X", help=field.meaning, rare=field.rare)
+        for name, field in FIELDS.items()
+        if not is_array(name)
+    ),
+    options.reward_range(None),
+    option("--support-may-differ", is_flag=True, help="theta << roll need not hold (top-p, top-k)"),
+)
+
+
+def _known(support_may_differ: bool, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a profile that were given."""
+    known = {name: value for name, value in fields.items() if value is not None}
+    return {**known, "absolutely_continuous": False} if support_may_differ else known
+
+
+@command(
+    "bstar", "trm-bounds bstar --T 4096 --delta 1e-4 --kl-seq 0.01", "Without options: the paper's example, explained."
+)
+@option("--T", "T", type=whole, metavar="N", help="horizon: the cap on policy tokens of a response")
+@_profile
+@option("--profile", type=FILE, metavar="FILE",
+        help=f"CSV, Parquet, JSON or NPZ with arrays [T]: {', '.join(filter(is_array, FIELDS))}")  # fmt: skip
+@options.as_json
+def bstar(profile: str | None, as_json: bool, **fields: Any) -> None:
+    """Print every bound for given divergences."""
+    known = _known(**fields)
+    if profile is None and not known and not as_json:
+        print(_EXPLAINED)
+        known = {name.replace("-", "_"): float(value) for name, value in _PAPER.items()}
+    if profile is None and "T" not in known:
+        raise ValueError(f"bstar needs --T and a divergence, or --profile FILE; for example: {_COMMAND}")
+    emit(bounds.unified(bounds.Profile(**known) if profile is None else bounds.Profile.read(profile, **known)), as_json)
+
+
+def _quantities() -> Iterable[str]:
+    from bounds.rules.largest import INVERTIBLE
+
+    return INVERTIBLE
+
+
+@command(
+    "largest",
+    "trm-bounds largest delta --target 0.1 0.5 --T 1024 4096",
+    "QUANTITY is delta, epsilon, chi2_max, kl_seq, mean_kl_token or T.",
+)
+@click.argument("quantity", shell_complete=suggest(_quantities))
+@option("--target", several=True, required=True, type=number, metavar="B ...", help="one or more guarantees")
+@option("--T", "horizons", several=True, type=whole, metavar="N ...", help="one or more horizons")
+@option("--published", is_flag=True, rare=True, help="by the paper's B* instead of all rules")
+@_profile
+@options.as_json
+def largest(
+    quantity: str, target: tuple[float, ...], horizons: tuple[float, ...], published: bool, as_json: bool, **fields: Any
+) -> None:
+    """Print the largest trust region that proves each target, at each horizon."""
+    from bounds._checks import unknown
+    from bounds.rules.largest import INVERTIBLE, table_at
+
+    quantity, known = quantity.replace("-", "_"), _known(**fields)
+    if quantity not in INVERTIBLE:
+        raise ValueError(unknown("quantity", quantity, INVERTIBLE))
+    if quantity != "T" and not horizons:
+        raise ValueError("largest needs --T, the horizon (one or more)")
+    answers: list[dict[str, Any]] = []
+    for T in horizons or (None,):
+        there = known if T is None else {**known, "T": T}
+        for B in target:
+            value = bounds.largest(quantity, B, published=published, **there)
+            table = table_at(quantity, value, there)
+            best = table.best_published if published else table.best
+            answers.append({"T": T, "target": B, quantity: value, "by": best.name if best else None})
+    if as_json:
+        finite = [{k: None if v == float("inf") else v for k, v in a.items()} for a in answers]
+        print(json.dumps({"quantity": quantity, "answers": finite}))
+    else:
+        print("\n".join(_sentence(quantity, answer) for answer in answers))
+
+
+def _sentence(quantity: str, answer: dict[str, Any]) -> str:
+    from bounds._text import round_toward_zero
+
+    where = "" if answer["T"] is None or quantity == "T" else f" at T = {answer['T']}"
+    value = answer[quantity]
+    shown = f"{value}" if isinstance(value, int) else f"{round_toward_zero(value):g}"
+    target = repr(answer["target"]).removesuffix(".0")  # as it was asked for: rounded down it would not be proved
+    return f"|Error| <= {target}{where} is proved up to {quantity} = {shown}  (by {answer['by']})"

@@ -1,0 +1,151 @@
+"""Which responses of a batch a trust region keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from bounds._checks import refuse
+from bounds.masks.mask import Mask
+from bounds.masks.statistics import STATISTICS, ln_trm_constants
+from bounds.rules.sums import remaining_weights
+from bounds.training._tensors import checked, k3, log_ratio
+from bounds.training.logits import by_blocks
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def trust_region_mask(
+    rollout_logprobs: Tensor, train_logprobs: Tensor, mask: Tensor, rule: str | Mask, *, kl: Tensor | None = None
+) -> Tensor:
+    """Decide which responses a rule keeps.
+
+    Parameters
+    ----------
+    rollout_logprobs, train_logprobs : tensors [B, L]
+        Natural logs of both policies' probabilities of the sampled tokens. Whatever stands under mask 0 is ignored.
+    mask : tensor [B, L]
+        1 (or True) on policy tokens.
+    rule : str or Mask
+        For example ``"seq_max_k2<=0.05,seq_mean_k3<=0.001"`` (TRM-Max and TRM-Avg together),
+        ``"ln_trm(T=4096,epsilon=5e-3,delta=1e-4)<=0.03"``, ``"seq_mean_ratio_deviation<=0.05"`` (SER), or a
+        trainer's own options; see :mod:`bounds.masks.mask`. Criteria of tokens are refused: they drop no response.
+    kl : tensor [B, L], optional
+        Exact KL(roll||theta) at each context, which ``seq_max_kl`` and the like look at.
+
+    Returns
+    -------
+    tensor [B] of bool
+        On the same device. A response without a policy token, or with a NaN on one, is not kept.
+
+    Raises
+    ------
+    ValueError
+        For shapes that disagree, a rule that cannot be meant, or a rule on the exact KL without ``kl``.
+
+    Notes
+    -----
+    No gradient flows through the decision. It is made in float64. Source: 2512.23075v4 (Trust Region Masking).
+
+    Examples
+    --------
+    >>> import torch
+    >>> roll, theta = torch.tensor([[-1.0, -0.5], [-1.0, -0.5]]), torch.tensor([[-1.1, -0.5], [-1.9, -0.5]])
+    >>> trust_region_mask(roll, theta, torch.ones(2, 2), "seq_max_k2<=0.05").tolist()
+    [True, False]
+    """
+    import torch
+
+    policy = checked(mask, rollout_logprobs=rollout_logprobs, train_logprobs=train_logprobs, kl=kl)
+    with torch.no_grad():
+        d = log_ratio(rollout_logprobs.double(), train_logprobs.double(), policy)
+        keep = policy.any(dim=1)
+        for criterion in response_mask(rule).criteria:
+            low, high = criterion.limits
+            value = _statistic(criterion.statistic, d, policy, kl)
+            keep = keep & (value >= low) & (value <= high)
+        return keep
+
+
+def trust_region_mask_from_logits(
+    rollout_logits: Tensor, train_logits: Tensor, tokens: Tensor, mask: Tensor, rule: str | Mask
+) -> Tensor:
+    """Decide which responses a rule keeps, with the exact KL(roll||theta) of every context from logits [B, L, V].
+
+    Parameters
+    ----------
+    rollout_logits, train_logits : tensors [B, L, V]
+        Logits (or log-probs) that each token was drawn from, and the training policy's.
+    tokens : tensor [B, L] of int
+        The sampled tokens, for the statistics that look at them.
+    mask, rule
+        As in :func:`trust_region_mask`; for example ``"seq_max_kl<=0.01"``, the paper's TRM-Max as it is defined.
+
+    Returns
+    -------
+    tensor [B] of bool
+    """
+    import torch
+
+    exact, roll, train = by_blocks(rollout_logits, train_logits, torch.where(mask > 0, tokens, 0))
+    return trust_region_mask(roll, train, mask, rule, kl=exact.kl)
+
+
+def response_mask(rule: str | Mask) -> Mask:
+    """Return a mask of responses; the rest changes the objective and is no mask."""
+    mask = rule if isinstance(rule, Mask) else Mask.parse(rule)
+    for criterion in mask.reweighing:
+        refuse("rule", "a mask of responses (token_... and clip_... drop or reweigh tokens)", criterion)
+    return mask
+
+
+def _statistic(name: str, d: Tensor, policy: Tensor, kl: Tensor | None) -> Tensor:
+    """Return what a criterion looks at, [B]."""
+    if name not in STATISTICS:
+        return _ln_trm(d, policy, *ln_trm_constants(name))
+    how, token = STATISTICS[name]
+    if token != "kl":
+        return _pool(how, _TOKEN[token](d), policy)
+    if kl is None:
+        raise ValueError(f"mask statistic {name} needs kl: trust_region_mask_from_logits computes it")
+    return _pool(how, kl.double(), policy)
+
+
+def _ln_trm(d: Tensor, policy: Tensor, cap: int, epsilon: float | None, delta: float | None) -> Tensor:
+    """Return LN-TRM's statistic; +inf (never kept) where a response is longer than the cap."""
+    import torch
+
+    weights = remaining_weights(cap, epsilon=epsilon, delta=delta)
+    order = policy.cumsum(dim=1) - 1  # counted in policy tokens
+    weight = torch.as_tensor(weights, device=d.device)[order.clamp(0, cap - 1)]
+    deviation = torch.where(weight == 0.0, 0.0, d.expm1().abs() * weight)  # never 0 * inf
+    total = _pool("sum", deviation, policy) / float(weights.sum())
+    return torch.where(policy.sum(dim=1) <= cap, total, torch.inf)
+
+
+#: What may be asked of a token, named as in :mod:`bounds.masks.statistics`: from d = log theta - log roll [B, L]
+#: in float64. (The exact KL is an input of its own.)
+_TOKEN: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda d: -d,
+    "k2": lambda d: d.square() / 2,
+    "k3": k3,
+    "ratio": lambda d: d,  # like k1 a logarithm, as its thresholds are
+    "ratio_deviation": lambda d: d.expm1().abs(),
+    "mult_prob_error": lambda d: d.abs().exp(),
+}
+
+
+def _pool(how: str, values: Tensor, policy: Tensor) -> Tensor:
+    """Put the values of the policy tokens of each response together, [B]; NaN where one is NaN, 0 (or inf) of none.
+
+    A product and a geometric mean of ratios are the sum and the mean of their logarithms.
+    """
+    import torch
+
+    if how == "max":
+        return torch.where(policy, values, -torch.inf).amax(dim=1)
+    if how == "min":
+        return torch.where(policy, values, torch.inf).amin(dim=1)
+    total = torch.where(policy, values, 0.0).sum(dim=1)
+    return total / policy.sum(dim=1) if how in ("mean", "geometric") else total
