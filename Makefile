@@ -10,7 +10,7 @@ demo: $(VENV)/.core
 
 test: lint
 	$(BIN)/python -m pytest -n 2
-	$(BIN)/python -m pytest -n 2 --nbmake --nbmake-timeout=300 notebooks
+	$(BIN)/python -m pytest -n 2 -p nbmake.pytest_plugin --nbmake --nbmake-timeout=300 notebooks
 
 test-extras: $(VENV)/.extras chromium
 	$(BIN)/python -m pytest -n 2 tests/extras

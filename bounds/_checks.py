@@ -149,7 +149,7 @@ def confidence_level(value: object) -> float:
 def unknown(kind: str, name: object, known: Iterable[str], *, listed: bool = True) -> str:
     """Say of an unknown name what was likely meant, and (unless not ``listed``) all that is known."""
     names = list(known)
-    close = difflib.get_close_matches(str(name), names, n=1)
+    close = difflib.get_close_matches(str(name), names, n=1) or [n for n in names if name and n.startswith(str(name))]
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"unknown {kind} {str(name)!r}{hint}" + (f" (known: {', '.join(names)})" if listed else "")
 

@@ -271,8 +271,9 @@ class Result(Record):
         return [*self.notes(), *(f"Warning: {text}" for text in self.warnings)]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return its numbers as a table for programs, at full precision."""
-        raise NotImplementedError
+        """Return its numbers for programs, at full precision: those of its table of intervals, if it has but that."""
+        (table,) = (t for f in fields(self) if isinstance(t := getattr(self, f.name), IntervalTable))  # type: ignore[arg-type]
+        return table.to_frame()
 
     def to_json(self) -> str:
         """Return one JSON object; full precision."""

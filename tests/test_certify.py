@@ -616,3 +616,10 @@ def test_a_certificate_of_several_steps_says_so():
     (mixture,) = bounds.certify(bounds.example_traces("run")).findings
     assert mixture.kind == "mixture"
     assert mixture.text.startswith("the log holds 11 steps (0 to 20), each with its own two policies")
+
+
+def test_an_estimate_by_another_name_is_answered_with_the_likely_meant_one(certificate):
+    for name in ("kl", "kl_sequence"):
+        with pytest.raises(KeyError, match=f"unknown estimate '{name}'; did you mean 'kl_seq'"):
+            certificate.estimates[name]
+    assert certificate.estimates.get("kl") is None

@@ -87,7 +87,7 @@ def follow(section, root):
 @pytest.fixture
 def copy(tmp_path):
     for name in ("bounds", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name)  # with what is compiled of them
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path

@@ -345,10 +345,9 @@ def test_a_cell_of_tightness_says_its_ratio(ax):
     assert to_hex(image.cmap(0.0)) == "#ffffff"
 
 
-def test_the_stored_tightness_is_what_is_written():
+def test_the_stored_tightness_is_what_is_written(picture):
     frame = stored("tightness").set_index(["rule", "T"])["ratio"]
-    with style.look("light"):
-        (ax,) = FIGURES["tightness"].figure(stored("tightness")).axes
+    (ax,) = picture("tightness").axes
     for (column, row), text in written(ax).items():
         rule, T = titles(ax.yaxis)[row], int(titles(ax.xaxis)[column].replace(",", ""))
         assert float(text) == pytest.approx(frame[rule, T], abs=5.01e-4)
@@ -399,10 +398,8 @@ def look_of(handle):
 
 
 @pytest.mark.parametrize("name", list(FIGURES))
-def test_what_a_legend_names_can_be_told_apart(name):
-    with style.look("light"):
-        figure = FIGURES[name].figure(stored(name))
-    for ax in figure.axes:
+def test_what_a_legend_names_can_be_told_apart(name, picture):
+    for ax in picture(name).axes:
         if ax.get_legend() is not None:
             looks = [look_of(handle) for handle in ax.get_legend().legend_handles]
             assert len(set(looks)) == len(looks) >= 2
@@ -410,10 +407,9 @@ def test_what_a_legend_names_can_be_told_apart(name):
         assert len(set(lines)) == len(lines)
 
 
-def test_figures_with_several_series_have_a_legend():
-    with style.look("light"):
-        legends = {name: [ax.get_legend() is not None for ax in entry.figure(stored(name)).axes]
-                   for name, entry in FIGURES.items() if name != "regimes"}  # fmt: skip
+def test_figures_with_several_series_have_a_legend(picture):
+    names = [name for name in FIGURES if name != "regimes"]
+    legends = {name: [ax.get_legend() is not None for ax in picture(name).axes] for name in names}
     named = {name for name, found in legends.items() if all(found)}
     assert named >= {"comparison", "scaling", "adaptive_routes", "length_bias", "mask_tradeoff"}
     assert legends["certificate"] == [False, False, False, True]
@@ -468,10 +464,8 @@ def test_the_titles_of_the_logs_name_their_mask_and_their_confidence():
 
 
 @pytest.mark.parametrize("name", list(FIGURES))
-def test_each_panel_is_titled_as_its_numbers_are(name):
-    frame = stored(name)
-    with style.look("light"):
-        figure = FIGURES[name].figure(frame)
+def test_each_panel_is_titled_as_its_numbers_are(name, picture):
+    frame, figure = stored(name), picture(name)
     assert figure.get_suptitle() == FIGURES[name].title
     panels = frame["panel"].unique().tolist() if "panel" in frame else [""]
     assert [ax.get_title("left") for ax in figure.axes] == panels

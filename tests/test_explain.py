@@ -279,6 +279,18 @@ def test_one_prompt_has_no_interval_and_other_ranges_no_difference():
         bounds.compare(one, other)
 
 
+def test_every_answer_says_what_is_remarkable_about_the_log():
+    few = bounds.TraceSet.from_records(list(records([2] * 5)), horizon=64)
+    for question in (bounds.explain, bounds.by_position, bounds.over_time, bounds.mask_study, metrics, objectives):
+        assert any("only 5 prompts" in str(f) for f in question(few).findings), question
+    several = bounds.example_traces("run")
+    assert any("steps" in str(f) for f in metrics(several).findings)
+    assert not any("steps" in str(f) for f in bounds.over_time(several).findings)
+    c = bounds.compare(few, bounds.example_traces())
+    said = [any("only 5 prompts" in str(f) for f in c.findings[which]) for which in ("first", "second")]
+    assert said == [True, False]
+
+
 def test_what_is_no_log_is_refused():
     for question in (bounds.explain, bounds.by_position, bounds.over_time, bounds.mask_study, metrics, objectives):
         with pytest.raises(TypeError, match=r"must be a TraceSet or a Log, .*, got 3"):

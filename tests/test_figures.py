@@ -55,20 +55,18 @@ def test_the_figures_in_the_repository_are_the_ones_that_the_code_draws(name, tm
 
 
 @pytest.mark.parametrize("name", list(FIGURES))
-def test_a_figure_can_be_read_in_one_column(name):
+def test_a_figure_can_be_read_in_one_column(name, picture):
+    figure = picture(name)
     with style.look("light"):
-        figure = FIGURES[name].figure(pd.read_csv(ROOT / "figures" / f"{name}.csv"))
-        figure.set_dpi(300)  # as it is saved
         figure.draw_without_rendering()
         texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
         assert len(texts) > 10
         width, height = figure.get_size_inches() * figure.dpi
+        axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+        ticks = {label for axis in axes for label in axis.get_ticklabels(which="both")}
         for text in texts:
             assert text.get_fontsize() >= 5.5, text.get_text()
             box = text.get_window_extent()
-            ticks = {
-                t for ax in figure.axes for axis in (ax.xaxis, ax.yaxis) for t in axis.get_ticklabels(which="both")
-            }
             if text not in ticks:  # labels of ticks outside the view are not drawn
                 assert box.x0 >= 0, text.get_text()
                 assert box.x1 <= width, text.get_text()
@@ -77,12 +75,11 @@ def test_a_figure_can_be_read_in_one_column(name):
 
 
 @pytest.mark.parametrize("name", list(FIGURES))
-def test_lines_have_colours_that_all_can_tell_apart(name):
+def test_lines_have_colours_that_all_can_tell_apart(name, picture):
     with style.look("light"):
-        figure = FIGURES[name].figure(pd.read_csv(ROOT / "figures" / f"{name}.csv"))
         allowed = {to_hex(c) for c in (*style.CYCLE[:-1], style.SHARP, style.ink(), style.muted())}
         allowed |= {to_hex(c) for c in drawing.FAMILY_COLOURS.values()}
-    for ax in figure.axes:
+    for ax in picture(name).axes:
         drawn = {to_hex(line.get_color()) for line in ax.get_lines()}
         drawn |= {to_hex(patch.get_facecolor()) for patch in ax.patches}
         drawn |= {to_hex(c) for collection in ax.collections for c in collection.get_facecolor()}

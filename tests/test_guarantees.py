@@ -267,11 +267,9 @@ def test_the_declared_range_is_printed():
     assert "rewards are declared to lie in [-5, 5]" in " ".join(str(c).split())
 
 
-def test_unequal_groups_are_doubted_and_rewards_outside_refused():
+def test_unequal_groups_are_doubted():
     rows = [("a", 1.0, [0.1]), ("b", 0.0, [0.1]), ("b", 1.0, [-0.1])]
     assert any("prompts have 1 to 2 responses and count alike" in w for w in bounds.certify(log(rows)).warnings)
-    with pytest.raises(ValueError, match=r"reward must be in \[0, 1\], got reward=-50"):
-        bounds.certificate.guarantees.improvement(np.array([-50.0]), np.zeros(1), np.zeros(1, int), (0.0, 1.0), 0.9)
 
 
 def test_a_range_too_wide_for_float64_is_refused():
@@ -371,6 +369,5 @@ def test_every_report_on_a_log_says_that_it_has_a_gap(tmp_path, capsys):
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     for command in (["masks"], ["explain"], ["metrics"], ["objectives"]):
         main([command[0], str(path), *command[1:], "--horizon", "30"])
-        captured = capsys.readouterr()
-        assert "is clearly below 1" in captured.err, command
+        assert "is clearly below 1" in " ".join(capsys.readouterr().out.split()), command
     assert "but for theta's mass where roll has none" in bounds.explain(bounds.read_traces(path, horizon=30)).kl_seq.of

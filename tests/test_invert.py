@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -83,7 +84,18 @@ def test_the_root_finder(x, n):
     assert largest_float(lambda y: False, 0.0, 1.0) is None
 
 
+def test_a_slack_value_limits_what_is_asked_for():
+    """D cannot be larger than T delta, whatever bound is aimed at; a length above T is T."""
+    assert bounds.largest("kl_seq", 50.0, T=100, delta=1e-4) == pytest.approx(0.01, rel=1e-15)
+    token = bounds.largest("mean_kl_token", 50.0, T=100, delta=1e-4)
+    assert token == pytest.approx(1e-4, rel=1e-15)
+    assert bounds.largest("mean_kl_token", 0.5, T=4096, mean_length=1e9) == 0.5 / 4096
+    assert bounds.largest("delta", 0.5, T=10, kl_seq=0.7) == pytest.approx(0.05, rel=1e-15)
+    assert bounds.largest("delta", Fraction(1, 3), T=1000) <= Fraction(1, 3000)
+
+
 def test_the_table_of_trust_regions():
+    assert bounds.trust_regions(256, 0.1)["T"].tolist() == [256]
     frame = bounds.trust_regions([256, 4096], [0.1, 0.5])
     assert list(frame.columns) == [
         "T",

@@ -247,6 +247,15 @@ def test_a_large_divergence_is_a_threshold(text):
     assert str(Mask.parse(text)) == text
 
 
+@pytest.mark.parametrize("starts", [[0, 1, 5], [0, 0, 2], [1, 2], [0], [[0, 2]]])
+def test_responses_that_do_not_fit_the_tokens_are_refused(starts):
+    with pytest.raises(ValueError, match="starts must be an array that rises from 0 to the number of tokens, 2, got"):
+        Mask.parse("seq_max_k2<=0.1").keep([0.1, 0.9], starts)
+    assert Mask.parse("seq_max_k2<=0.1").keep([0.1, 0.9], [0, 1, 2]).tolist() == [True, False]
+    with pytest.raises(ValueError, match="log_ratio must be an array of numbers"):
+        Mask.parse("seq_max_k2<=0.1").keep(["a"], [0, 1])
+
+
 def test_a_mask_object_is_accepted_by_certify():
     mask = Mask.parse("seq_max_k2<=0.05")
     traces = bounds.example_traces()

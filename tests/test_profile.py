@@ -37,6 +37,7 @@ REFUSED = [
     ({"mean_reward": (0.5, 2.0)}, r"mean_reward must be .* reward_range \[0, 1\], .* got mean_reward=\(0.5, 2.0\)"),
     ({"mean_reward": (0.5, 0.4)}, "mean_reward must be"),
     ({"mean_reward": (0.1, 0.2, 0.3)}, r"mean_reward must be a number or a pair \(low, high\)"),
+    ({"mean_reward": np.array(0.5)}, "mean_reward must be a number, got"),
     ({"mean_reward": (0.1, math.nan)}, r"mean_reward\[1\] must be a number, got"),
     ({"mean_kl": np.ma.masked_array([0.1] * 10, [False, False, True] + [False] * 7)}, r"mean_kl\[2\] .* got .*=masked"),
     ({"mean_kl": [[0.1], [0.1, 0.2]]}, "mean_kl must be an array of numbers"),
@@ -160,6 +161,22 @@ def test_a_bound_needs_a_divergence(known):
         bounds.unified(T=10, **known)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bounds.unified(T=4, delta=0.1, standing={"delta": "assumed"}), "standing must map known fields"),
+        (lambda: bounds.unified(T=4, delta=0.1, standing={"epsilon": bounds.Standing.ASSUMED}), "standing must map"),
+        (lambda: bounds.unified(T=4, delta=0.1, standing=3), "standing must map known fields .* got 3"),
+        (lambda: bounds.rule("trajectory_kl").value(4), "profile must be a Profile, got 4"),
+        (lambda: bounds.Profile.read(4), "path must be the name of a file, got 4"),
+        (lambda: bounds.largest("mean_kl_token", 0.5), "T, the horizon, must be given"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
 def test_unified_refuses_unknown_and_missing_names():
     with pytest.raises(TypeError, match="did you mean 'epsilon'"):
         bounds.unified(T=10, epsilo=0.1)
@@ -271,7 +288,7 @@ def test_an_index_column_is_dropped_if_it_counts(tmp_path):
         ("a.csv", "", r"a.csv: cannot be read as .csv"),
         ("a.json", "[1]", "a.json: cannot be read as .json: it must hold one JSON object"),
         ("a.json", "{", "a.json: cannot be read as .json"),
-        ("a.json", '{"delta": 1}', "a.json: T must be given"),
+        ("a.json", '{"delta": 1}', "a.json: T, the horizon, must be given"),
         ("a.json", '{"T": 2, "mean_kl": [1]}', "a.json: mean_kl must be an array with one entry"),
         ("a.parquet", "PAR", "a.parquet: cannot be read as .parquet"),
         ("a.npz", "no", "a.npz: cannot be read as .npz"),

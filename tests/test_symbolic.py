@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import bounds
 from bounds.cli import main as cli
-from bounds.proof import CHECKS
+from bounds.proof import CHECKS, registry
 from bounds.proof.restated import BY_POSITION, RESTATED
 
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
@@ -30,7 +32,9 @@ def test_every_rule_is_restated_enumerated_and_derived():
         assert kinds == {"symbolic", "exact", "interval"}, rule.name
 
 
-def test_verify_reports_each(capsys):
+def test_verify_reports_each(capsys, monkeypatch):
+    """That each holds is said above; here it is what verify says of each."""
+    monkeypatch.setattr(registry, "CHECKS", tuple(replace(check, run=lambda: True) for check in CHECKS))
     assert cli.main(["verify"]) == 0
     out = capsys.readouterr().out
     for check in CHECKS:
@@ -40,10 +44,6 @@ def test_verify_reports_each(capsys):
 
 
 def test_verify_exits_1_if_one_fails(capsys, monkeypatch):
-    from dataclasses import replace
-
-    from bounds.proof import registry
-
     broken = (replace(CHECKS[0], run=lambda: CHECKS[0].run(**CHECKS[0].wrong)), CHECKS[1])
     monkeypatch.setattr(registry, "CHECKS", broken)
     assert cli.main(["verify"]) == 1

@@ -140,8 +140,8 @@ class Check:
     """Something to look for in every part of a log, if it must, and what to say of it in the end."""
 
     name: str
-    say: Callable[[Summary, Look], Iterable[Finding]]
-    look: Callable[[Part], Look] | None = None
+    say: Callable[[Summary, Look], Iterable[Finding]] = lambda summary, look: ()
+    look: Callable[[Part], Look] = lambda part: Look()
     across_steps: bool = False  # it is only said where the steps of a run are read as one log
 
 
@@ -173,6 +173,10 @@ def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
     """
     asked = (check for check in CHECKS if not (by_step and check.across_steps))
     return tuple(f for check in asked for f in check.say(summary, summary.looks.get(check.name, Look())))
+
+
+def _totals(part: Part, *names: str) -> Look:
+    return Look(sums={name: part.totals[name] for name in names})
 
 
 def _seen(traces: TraceSet, tokens: BoolArray) -> Look:
@@ -236,27 +240,22 @@ def _look_ends(part: Part) -> Look:
     return Look(tops={"d": (float(part.sums["largest"].max()), ""), "-d": (-float(part.sums["least"].min()), "")})
 
 
-def _ends(s: Summary) -> tuple[float, float]:
-    """Return the least and the largest log theta - log roll."""
-    tops = s.looks["one ratio"].tops
-    return -tops["-d"][0], tops["d"][0]
-
-
-def _is_one_ratio(s: Summary) -> bool:
-    low, high = _ends(s)
-    return s.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6
+def _one_ratio(s: Summary) -> float | None:
+    """Return log theta - log roll where it is one number, not 0, on all of three or more tokens."""
+    high, low = (sign * s.looks["one ratio"].tops[name][0] for name, sign in (("d", 1.0), ("-d", -1.0)))
+    return low if s.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6 else None
 
 
 def _one_sided(s: Summary) -> bool:
-    """Return whether log theta - log roll is one number, not 0, on all tokens, or has one sign on 20."""
-    low, high = _ends(s)
-    return _is_one_ratio(s) or (s.tokens >= 20 and (high <= 0.0 or low >= 0.0))
+    """Return whether log theta - log roll is one number, or has one sign on 20 tokens or more."""
+    tops = s.looks["one ratio"].tops.values()
+    return _one_ratio(s) is not None or (s.tokens >= 20 and any(top <= 0.0 for top, _ in tops))
 
 
 def _say_one_ratio(s: Summary, look: Look) -> Iterable[Finding]:
-    if _is_one_ratio(s):
+    if (ratio := _one_ratio(s)) is not None:
         text = (
-            f"log theta - log roll is {_ends(s)[0]:.4g} on every token: rollout log-probs were taken after "
+            f"log theta - log roll is {ratio:.4g} on every token: rollout log-probs were taken after "
             "top-p, top-k or temperature, or are scaled"
         )
         yield Kind.SUPPORT_GAP.finding(text, s.tokens)
@@ -436,13 +435,9 @@ def _zeros(name: str) -> Check:
     return Check(f"{name} zeros", say, look)
 
 
-def _look_both_zero(part: Part) -> Look:
-    return _seen(part.traces, (part.traces.rollout == 0.0) & (part.traces.train == 0.0))
-
-
 def _say_both_zero(s: Summary, look: Look) -> Iterable[Finding]:
-    n = look.seen.count
-    if s.tokens >= _PADDED_TOKENS and n > _PADDED * s.tokens and not _copied(s):
+    n, at_ends = look.seen.count, s.looks["equal tails"].sums["tokens"]
+    if s.tokens >= _PADDED_TOKENS and n > max(_PADDED * s.tokens, at_ends) and not _copied(s):
         text = (
             f"both log-probs are exactly 0 on {n} of {many(s.tokens, 'token')} (first: {look.seen.first}): padding? "
             "They count as policy tokens here; mask them"
@@ -605,13 +600,12 @@ def _say_exact(s: Summary, look: Look) -> Iterable[Finding]:
         yield Kind.EXACT_COLUMNS.finding(text, len(s))
 
 
-def _look_relation(part: Part) -> Look:
-    return Look(sums={name: part.totals[name] for name in ("x", "d", "xx", "dd", "xd")})
+_REGRESSION = ("x", "d", "xx", "dd", "xd")
 
 
 def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
     """A rollout distribution was sharpened or flattened: d is nearly a linear function of x = log roll."""
-    n, (x, d, xx, dd, xd) = s.tokens, look.sums.values()
+    n, (x, d, xx, dd, xd) = s.tokens, (look.sums[name] for name in _REGRESSION)
     spread, scatter, joint = n * xx - x * x, n * dd - d * d, n * xd - x * d
     if n < _RELATION_TOKENS or not (spread > 0.0 and scatter > 0.0):
         return
@@ -735,16 +729,14 @@ def _say_few_prompts(s: Summary, look: Look) -> Iterable[Finding]:
 
 def mask_findings(summary: Summary, mask: Mask, acceptance: float) -> Iterable[Finding]:
     """Yield what is remarkable about a mask and the share of responses that it keeps."""
-    n = len(summary)
-    if mask.reweighing:
-        rules = ",".join(map(str, mask.reweighing))
+    n, rules = len(summary), ",".join(map(str, mask.reweighing))
+    if rules:
         text = f"{rules} drops no response but changes the objective; no bound speaks of the changed one"
         yield Kind.MASK.finding(text, n)
     if mask.dropping and acceptance == 1.0:
         yield Kind.MASK.finding(f"the mask {mask} keeps every response: it does nothing", n)
     if acceptance == 0.0:
-        text = f"the mask {mask} keeps no response"
-        yield Kind.MASK.finding(text, n)
+        yield Kind.MASK.finding(f"the mask {mask} keeps no response", n)
     if far := int((summary["max_k2"] > _CLAMP**2 / 2.0).sum()):
         text = "a token has |d| > 20; verl and ms-swift clamp it there, and may keep a response that is dropped here"
         yield Kind.MASK.finding(text, far)
@@ -756,21 +748,16 @@ def contradiction(summary: Summary, name: str, why: str) -> Finding:
     return Kind.CONTRADICTION.finding(text, len(summary))
 
 
-def _nothing(s: Summary, look: Look) -> Iterable[Finding]:
-    """Say nothing: what was seen is held against what is assumed."""
-    return ()
-
-
 #: Every check, in the order in which they are said.
 CHECKS: tuple[Check, ...] = (
     Check("shift", _say_shift, _look_shift),
-    Check("suprema", _nothing, _look_suprema),
+    Check("suprema", look=_look_suprema),  # held against what is assumed
     Check("mean ratio", _say_mean_ratio),
     Check("refuted", _say_refuted),
     Check("one ratio", _say_one_ratio, _look_ends),
-    Check("copied", _say_copied, lambda part: Look(sums={"unequal": part.totals["unequal"]})),
+    Check("copied", _say_copied, lambda part: _totals(part, "unequal")),
     Check("repeated", _say_repeated),
-    Check("temperature", _say_relation, _look_relation),
+    Check("temperature", _say_relation, lambda part: _totals(part, *_REGRESSION)),
     Check("steps", _say_steps, across_steps=True),
     Check("versions", _say_versions),
     Check("unequal groups", _say_unequal),
@@ -779,7 +766,7 @@ CHECKS: tuple[Check, ...] = (
     Check("equal rewards", _say_equal_rewards),
     _zeros("rollout"),
     _zeros("train"),
-    Check("both zero", _say_both_zero, _look_both_zero),
+    Check("both zero", _say_both_zero, lambda p: _seen(p.traces, (p.traces.rollout == 0.0) & (p.traces.train == 0.0))),
     Check("equal tails", _say_equal_tails, _look_equal_tails),
     _fillers("rollout"),
     _fillers("train"),
@@ -790,6 +777,6 @@ CHECKS: tuple[Check, ...] = (
     Check("horizon", _say_horizon),
     _rounding("rollout"),
     _rounding("train"),
-    Check("positive", _say_positive, lambda part: Look(sums={"positive": part.totals["positive"]})),
+    Check("positive", _say_positive, lambda part: _totals(part, "positive")),
     Check("few prompts", _say_few_prompts),
 )

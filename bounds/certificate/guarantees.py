@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, IntArray, refuse
+from bounds._checks import BoolArray, FloatArray
 from bounds._text import shown
 from bounds.certificate.kept import UnderMask
 from bounds.certificate.statistics import times
@@ -194,14 +194,13 @@ def guarantees(
     """
     if "reward" not in summary:
         return Guarantees()
-    log_ratio, prompt, rewards = summary["log_ratio_sum"], summary.prompt, summary.reading.reward_range
-    data = _Data(summary["reward"], log_ratio, prompt, rewards, confidence, summary.standing)
-    by_log = clustered_mean(data.spread * times(data.reward, log_ratio), prompt, confidence)
+    gain, log_ratio, prompt = Gain(summary, confidence), summary["log_ratio_sum"], summary.prompt
+    by_log = clustered_mean(gain.spread * times(gain.reward, log_ratio), prompt, confidence)
     found = {
-        "improvement": data.new_prompts(),
-        "improvement_these_prompts": data.these_prompts(),
-        "improvement_asymptotic": None if support_gap else data.asymptotic(),
-        **{f"improvement_{name}": data.truncated(name) for name in _COMPARED},
+        "improvement": gain.new_prompts(),
+        "improvement_these_prompts": gain.these_prompts(),
+        "improvement_asymptotic": None if support_gap else gain.asymptotic(),
+        **{f"improvement_{name}": gain.truncated(name) for name in _COMPARED},
         "improvement_by_surrogate": by_surrogate,
         "improvement_by_log_surrogate": replace(by_log, high=math.inf, of="R log P"),
         "improvement_under_mask": None if keep is None else masked(summary, keep, confidence, cap),
@@ -209,72 +208,41 @@ def guarantees(
     return Guarantees(
         {name: interval for name, interval in found.items() if interval is not None},
         claim,
-        kept_gain=None if keep is None else data.mean(times(keep * data.reward, log_ratio)),
-        rejected_reward=None if keep is None else data.mean(~keep * data.reward),
-        prompts_needed=prompts_needed(prompt_means(data.gain, prompt), data.half),
+        kept_gain=None if keep is None else gain.mean(times(keep * gain.reward, log_ratio)),
+        rejected_reward=None if keep is None else gain.mean(~keep * gain.reward),
+        prompts_needed=prompts_needed(prompt_means(gain.gain, prompt), gain.half),
     )
 
 
-def improvement(
-    reward: FloatArray,
-    log_ratio_sum: FloatArray,
-    prompt: IntArray,
-    reward_range: tuple[float, float],
-    confidence: float,
-    standing: Standing = Standing.MEASURED,
-) -> Interval:
-    """Bound J(theta) - J(roll) for new prompts, at every sample size, with no assumption on the policies.
+class Gain:
+    """R(P-1) and (1-R)(1-P) of responses, R mapped to [0, 1]; intervals of J(theta) - J(roll) in units of the reward.
 
     Parameters
     ----------
-    reward, log_ratio_sum, prompt : arrays [N]
-        Raw reward, log P and prompt of each response.
-    reward_range : (float, float)
-        Smallest and largest possible reward.
+    summary : Summary
+        Of a log with rewards.
     confidence : float
-        Of the whole interval: each end may fail with half of the error.
-    standing : Standing
-        Of the log: ASSUMED where something about it had to be assumed (``Summary.standing``).
-
-    Returns
-    -------
-    Interval
-
-    Raises
-    ------
-    ValueError
-        For a reward outside the range.
+        Of each interval as a whole: each end may fail with half of the error.
+    rows : array [N] of bool, optional
+        The responses to look at (whole prompts).
 
     Examples
     --------
-    >>> i = improvement(np.ones(500), np.full(500, -0.1), np.arange(500), (0.0, 1.0), 0.95)
-    >>> round(i.low, 2), round(i.high, 2)
-    (-0.1, 0.01)
+    >>> import bounds
+    >>> i = Gain(Summary.of(bounds.example_traces()), 0.95).new_prompts()
+    >>> round(i.low, 2), round(i.high, 2), i.standing.label
+    (-0.17, 0.19, 'measured')
     """
-    return _Data(reward, log_ratio_sum, prompt, reward_range, confidence, standing).new_prompts()
 
-
-class _Data:
-    """R(P-1) and (1-R)(1-P) of each response, R mapped to [0, 1]; intervals in units of the reward."""
-
-    def __init__(
-        self,
-        reward: FloatArray,
-        log_ratio_sum: FloatArray,
-        prompt: IntArray,
-        reward_range: tuple[float, float],
-        confidence: float,
-        standing: Standing,
-    ) -> None:
-        low, high = reward_range
-        if outside := reward[~((reward >= low) & (reward <= high))].tolist():
-            refuse("reward", f"in [{low:g}, {high:g}]", outside[0])
-        self.spread, self.standing = high - low, standing
-        self.reward = np.clip((reward - low) / self.spread, 0.0, 1.0)
+    def __init__(self, summary: Summary, confidence: float, rows: BoolArray | None = None) -> None:
+        here = slice(None) if rows is None else rows
+        low, high = summary.reading.reward_range
+        self.spread, self.standing = high - low, summary.standing
+        self.prompt, self.confidence = summary.prompt[here], confidence
+        self.reward = np.clip((summary["reward"][here] - low) / self.spread, 0.0, 1.0)
         with np.errstate(over="ignore"):
-            self.excess = np.expm1(log_ratio_sum)  # P - 1
+            self.excess = np.expm1(summary["log_ratio_sum"][here])  # P - 1
         self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
-        self.prompt, self.confidence = prompt, confidence
         self.half = _half(confidence)
         self.vacuous = 1.0 - self.half > (1.0 - confidence) / 2.0  # half of the error is less than float64 can say
 
@@ -283,6 +251,7 @@ class _Data:
         return self.spread * float(prompt_means(values, self.prompt).mean())
 
     def new_prompts(self) -> Interval:
+        """Bound it for new prompts, at every sample size, with no assumption on the policies."""
         gain, loss = prompt_means(self.gain, self.prompt), prompt_means(self.loss, self.prompt)
         return self._joined(
             betting(gain, self.half, low=-1.0, side="lower"),
@@ -291,6 +260,7 @@ class _Data:
         )
 
     def these_prompts(self) -> Interval:
+        """Bound its average over these prompts, likewise."""
         return self._joined(
             betting_these_prompts(self.gain, self.prompt, self.half, low=-1.0, side="lower"),
             betting_these_prompts(self.loss, self.prompt, self.half, high=1.0, side="upper"),

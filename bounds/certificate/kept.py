@@ -65,16 +65,22 @@ def length_quarters(length: FloatArray) -> tuple[list[str], IntArray]:
     return [span(int(x.min()), int(x.max())) for x in inside], quarter
 
 
-def by_length(summary: Summary, keep: BoolArray, confidence: float) -> IntervalTable:
-    """Return the acceptance in each quarter of the lengths: estimates, since the log itself says where quarters end."""
+def by_length(summary: Summary, keep: BoolArray, confidence: float, **means: FloatArray) -> IntervalTable:
+    """Return the acceptance in each quarter of the lengths: estimates, since the log itself says where quarters end.
+
+    ``means`` [N] are averaged there, too.
+    """
     length = summary["length"]
     labels, quarter = length_quarters(length)
     rows, facts = {}, {}
     for k, label in enumerate(labels):
-        here = (quarter == k).astype(np.float64)
-        inside = length[quarter == k]
-        rows[label] = {"acceptance": share_of(keep * here, here, summary.prompt, confidence)}
-        facts[label] = {"shortest": int(inside.min()), "longest": int(inside.max()), "responses": inside.size}
+        here = quarter == k
+        shortest, longest = int(length[here].min()), int(length[here].max())
+        rows[label] = {"acceptance": share_of(keep & here, here.astype(np.float64), summary.prompt, confidence)}
+        facts[label] = {
+            "shortest": shortest, "longest": longest, "responses": int(here.sum()),
+            **{name: float(values[here].mean()) for name, values in means.items()},
+        }  # fmt: skip
     return IntervalTable("tokens", rows, facts)
 
 

@@ -220,9 +220,7 @@ class Summary(_Known):
         elif (self.reading, self.cap) != (traces.reading, horizon):
             raise TraceError(f"{traces.where[0]}: read with other options than the parts before")
         part = Part.of(traces, suprema=self.suprema, compiled=self.tokens > WORTH_COMPILING)
-        for check in CHECKS:
-            if check.look is not None:
-                self.looks[check.name] = self.looks.get(check.name, Look()) + check.look(part)
+        self._look({check.name: check.look(part) for check in CHECKS})
         labels = {name: self._label_numbers(name, texts) for name, texts in traces.labels.items()}
         self._append({**rows(part, self.statistics), **labels}, traces.where[0])
         self.tokens += traces.rollout.size
@@ -248,13 +246,16 @@ class Summary(_Known):
             self._append({**some, **numbers}, "a part that is merged")
         self.tokens += other.tokens
         self.left_out += other.left_out
-        for name, look in other.looks.items():
-            self.looks[name] = self.looks.get(name, Look()) + look
+        self._look(other.looks)
         add_positions(self._positions, other._positions)
 
     def note(self, text: str) -> None:
         """Add to what is said of the reading."""
         self.left_out += LeftOut(notes=(text,))
+
+    def _look(self, looks: Mapping[str, Look]) -> None:
+        for name, look in looks.items():
+            self.looks[name] = self.looks.get(name, Look()) + look
 
     def _append(self, some: _Rows, place: str) -> None:
         if len(self) and set(some) != set(self._rows.names):

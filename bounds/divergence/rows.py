@@ -114,7 +114,10 @@ def missing_mass(roll: npt.ArrayLike, theta: npt.ArrayLike) -> FloatArray:
 
 
 def _rows(roll: npt.ArrayLike, theta: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    p, q = np.asarray(roll, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    try:
+        p, q = np.asarray(roll, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    except (TypeError, ValueError):
+        refuse("roll, theta", "arrays of numbers", f"{roll!r:.40}, {theta!r:.40}")
     if p.shape != q.shape or p.ndim == 0:
         refuse("theta", f"an array of the shape of roll {p.shape}", f"shape {q.shape}")
     for name, x in (("roll", p), ("theta", q)):

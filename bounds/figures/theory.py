@@ -20,6 +20,8 @@ from bounds.figures.drawing import (
 from bounds.figures.style import DASHES, PUBLISHED, SHARP, colour, ink, muted, paper
 from bounds.masks.statistics import unviolated
 from bounds.rules.bound import Bound
+from bounds.rules.profile import Profile
+from bounds.rules.rule import Rule
 from bounds.rules.sums import remaining_weights
 from bounds.rules.unified import RULES, unified
 
@@ -116,23 +118,23 @@ def regimes_data() -> pd.DataFrame:
 
     rows = []
 
-    def add(panel: str, x: float, y: float, bounds: Iterable[Bound]) -> None:
+    def add(panel: str, x: float, y: float, rules: Iterable[Rule], **known: Any) -> None:
+        profile = Profile(**known)
+        bounds = [found for r in rules if isinstance(found := r.evaluate(profile), Bound)]
         *_, last = (b for b in bounds if b.value <= min(c.value for c in bounds) * (1 + 1e-12))
         rows.append({"panel": panel, "x": x, "y": y, "rule": last.name, "value": last.value})
 
-    horizons = np.unique(np.geomspace(4, 10**6, 25).round().astype(int))
-    for T in horizons:
-        for delta in np.geomspace(1e-8, 10.0, 28):
-            table = unified(T=int(T), delta=delta, epsilon=min(1.0, np.sqrt(delta / 2) / 3), kl_seq=T * delta / 50)
-            six = [b for b in table.bounds if b.name in table.published_b_star]
-            add("published: δ × T, ε = sqrt(δ/2)/3, D = Tδ/50", float(delta), float(T), six)
-        for epsilon in np.geomspace(1e-7, 0.5, 28):
-            table = unified(T=int(T), epsilon=epsilon, chi2_max=4 * epsilon**2)
-            add("all: ε × T, χ² = 4ε²", float(epsilon), float(T), table.bounds)
-    for epsilon in np.geomspace(1e-8, 0.5, 28):
-        for kl_seq in np.geomspace(1e-6, 100.0, 28):
-            table = unified(T=4096, epsilon=epsilon, kl_seq=kl_seq)
-            add("all: ε × D, T = 4096", float(epsilon), float(kl_seq), table.bounds)
+    six = [r for r in RULES if r.in_b_star]
+    for T in np.unique(np.geomspace(4, 10**6, 25).round().astype(int)).tolist():
+        for delta in np.geomspace(1e-8, 10.0, 28).tolist():
+            epsilon, kl_seq = min(1.0, np.sqrt(delta / 2) / 3), T * delta / 50
+            panel = "published: δ × T, ε = sqrt(δ/2)/3, D = Tδ/50"
+            add(panel, delta, float(T), six, T=T, delta=delta, epsilon=epsilon, kl_seq=kl_seq)
+        for epsilon in np.geomspace(1e-7, 0.5, 28).tolist():
+            add("all: ε × T, χ² = 4ε²", epsilon, float(T), RULES, T=T, epsilon=epsilon, chi2_max=4 * epsilon**2)
+    for epsilon in np.geomspace(1e-8, 0.5, 28).tolist():
+        for kl_seq in np.geomspace(1e-6, 100.0, 28).tolist():
+            add("all: ε × D, T = 4096", epsilon, kl_seq, RULES, T=4096, epsilon=epsilon, kl_seq=kl_seq)
     return pd.DataFrame(rows)
 
 

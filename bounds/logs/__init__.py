@@ -22,8 +22,8 @@ def read_traces(paths: Paths, **options: Any) -> TraceSet:
 
     Parameters
     ----------
-    paths, options
-        As in :func:`bounds.open_log`: format, horizon, train, group_size, reward_range, logprob_dtype, on_missing.
+    paths, format, horizon, train, group_size, reward_range, logprob_dtype, on_missing
+        As in :func:`bounds.open_log`.
 
     Returns
     -------

@@ -28,7 +28,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, IntArray, parse_number, unknown
+from bounds._checks import BoolArray, FloatArray, IntArray, array, parse_number, refuse, unknown
 from bounds.masks.statistics import (
     STATISTICS,
     TOKEN,
@@ -230,7 +230,7 @@ class Mask:
         >>> str(Mask.from_trainer("skyrl", sequence_mask_metric="geometric", geo_mask_high=1.02))
         'seq_geometric_ratio=0.99_1.02'
         """
-        name = trainer.strip().lower().replace("_", "-")
+        name = str(trainer).strip().lower().replace("_", "-")
         if name not in TRAINERS:
             raise ValueError(unknown("trainer", trainer, TRAINERS))
         own = in_own_form(name, options)
@@ -258,15 +258,18 @@ class Mask:
         Raises
         ------
         ValueError
-            If a criterion needs the exact KL, and there is none.
+            If a response is empty, or a criterion needs the exact KL and there is none.
 
         Examples
         --------
         >>> Mask.parse("seq_max_k2<=0.05").keep(np.array([0.1, -0.4]), np.array([0, 1, 2])).tolist()
         [True, False]
         """
-        tokens = Tokens(log_ratio, starts, kl)
-        kept = np.ones(starts.size - 1, dtype=np.bool_)
+        d, edges = array("log_ratio", log_ratio, None, -math.inf, math.inf), np.asarray(starts)
+        if edges.ndim != 1 or edges.size < 2 or edges[0] != 0 or edges[-1] != d.size or (np.diff(edges) < 1).any():
+            refuse("starts", f"an array that rises from 0 to the number of tokens, {d.size}", edges)
+        tokens = Tokens(d, edges, kl)
+        kept = np.ones(edges.size - 1, dtype=np.bool_)
         for criterion in self.dropping:
             kept &= criterion.holds(pooled(criterion.statistic, tokens))
         return kept
@@ -313,12 +316,14 @@ def _range(name: str, sign: str, text: str) -> tuple[float, float]:
     token = _token_of(name)
     if (only := _ONE_END.get(name, sign)) != sign:
         raise ValueError(f"{name} takes one bound, {name}{only}NUMBER, got {name}{sign}{text}")
-    if sign not in token.signs and not (sign == "=" and token.signs == ("<=",)):
-        raise ValueError(_wrong_sign(name, token, text))
     if token.signs == ("<=",):
-        return _upper_bound(name, token, text)
+        if sign == ">=":
+            raise ValueError(f"{name} takes an upper bound only, {name}<=NUMBER, got {text!r}")
+        return 0.0, _upper_end(name, token, text)
+    if sign not in token.signs or (sign == "=" and "_" not in text):
+        raise ValueError(_takes_two_ends(name, token, text))
     if sign == "=":
-        return _both_bounds(name, token, text)
+        return _both_ends(name, token, text)
     value = _number(name, text)
     if not (value > token.centre if sign == "<=" else value < token.centre):
         raise ValueError(
@@ -328,7 +333,7 @@ def _range(name: str, sign: str, text: str) -> tuple[float, float]:
     return (0.0, value) if sign == "<=" else (value, math.inf)
 
 
-def _upper_bound(name: str, token: TokenStatistic, text: str) -> tuple[float, float]:
+def _upper_end(name: str, token: TokenStatistic, text: str) -> float:
     value = _number(name, text)
     if value <= token.centre:
         raise ValueError(
@@ -341,26 +346,19 @@ def _upper_bound(name: str, token: TokenStatistic, text: str) -> tuple[float, fl
             f"{name} takes {token.meaning} per token such as 0.001, got {name}<={text}, which looks like a "
             f"bound on a ratio; for that write seq_mean_k1={both}"
         )
-    return 0.0, value
+    return value
 
 
-def _both_bounds(name: str, token: TokenStatistic, text: str) -> tuple[float, float]:
-    low, mark, high = text.removeprefix("-").partition("_")
-    if not mark:
-        raise ValueError(_wrong_sign(name, token, text))
-    if token.logs:
-        bounds = _number(name, text.partition("_")[0]), _number(name, high)
-    else:
-        bounds = -_number(name, low) if text.startswith("-") else _number(name, low), _number(name, high)
-    if not bounds[0] < token.centre < bounds[1]:
-        domain = "0 < LOW < 1 < HIGH" if token.centre else "LOW < 0 < HIGH"
+def _both_ends(name: str, token: TokenStatistic, text: str) -> tuple[float, float]:
+    low, _, high = text.removeprefix("-").partition("_")
+    ends = _number(name, low) * (-1.0 if text.startswith("-") else 1.0), _number(name, high)
+    least, domain = (0.0, "0 < LOW < 1 < HIGH") if token.centre else (-math.inf, "LOW < 0 < HIGH")
+    if not least < ends[0] < token.centre < ends[1]:
         raise ValueError(f"{name} must have bounds LOW_HIGH with {domain}, got {name}={text}")
-    return bounds
+    return ends
 
 
-def _wrong_sign(name: str, token: TokenStatistic, text: str) -> str:
-    if token.signs == ("<=",):
-        return f"{name} takes an upper bound only, {name}<=NUMBER, got {text!r}"
+def _takes_two_ends(name: str, token: TokenStatistic, text: str) -> str:
     example = "0.999_1.001" if token.centre else "-0.2_0.2"
     message = f"{name} takes bounds LOW_HIGH on {token.meaning} such as {example}, got {text!r}"
     try:

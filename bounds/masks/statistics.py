@@ -64,26 +64,15 @@ class TokenStatistic:
     signs: tuple[str, ...] = ("<=",)
 
 
-def _exact_kl(t: Tokens) -> FloatArray:
-    if t.kl is None:
-        raise ValueError("a mask of kl needs the exact kl column, and the log has none")
-    return t.kl
-
-
-def _ratio_deviation(t: Tokens) -> FloatArray:
-    with np.errstate(over="ignore"):
-        return np.abs(np.expm1(t.log_ratio))
-
-
-def _mult_prob_error(t: Tokens) -> FloatArray:
-    with np.errstate(over="ignore"):
-        return np.asarray(np.exp(np.abs(t.log_ratio)))
-
-
 def _shift(t: Tokens) -> FloatArray:
-    if t.rollout is None:
-        raise ValueError("a mask of shift needs the rollout log-probs")
-    return np.exp(t.rollout + t.log_ratio) - np.exp(t.rollout)
+    rollout = _column(t.rollout, "shift", "the rollout log-probs")
+    return np.exp(rollout + t.log_ratio) - np.exp(rollout)
+
+
+def _column(values: FloatArray | None, name: str, what: str) -> FloatArray:
+    if values is None:
+        raise ValueError(f"a mask of {name} needs {what}, and the log has none")
+    return values
 
 
 _TWO_SIDED = ("=", "<=", ">=")
@@ -93,10 +82,10 @@ TOKEN: Mapping[str, TokenStatistic] = MappingProxyType(
         "k1": TokenStatistic(lambda t: k1(t.log_ratio), "roll/theta", 1.0, logs=True, signs=("=",)),
         "k2": TokenStatistic(lambda t: k2(t.log_ratio), "d^2/2 in nats"),
         "k3": TokenStatistic(lambda t: k3(t.log_ratio), "a divergence in nats"),
-        "kl": TokenStatistic(_exact_kl, "a divergence in nats"),
+        "kl": TokenStatistic(lambda t: _column(t.kl, "kl", "the exact kl column"), "a divergence in nats"),
         "ratio": TokenStatistic(lambda t: t.log_ratio, "theta/roll", 1.0, logs=True, signs=_TWO_SIDED),
-        "ratio_deviation": TokenStatistic(_ratio_deviation, "|theta/roll - 1|"),
-        "mult_prob_error": TokenStatistic(_mult_prob_error, "exp|d|", 1.0),
+        "ratio_deviation": TokenStatistic(lambda t: np.abs(np.expm1(t.log_ratio)), "|theta/roll - 1|"),
+        "mult_prob_error": TokenStatistic(lambda t: np.asarray(np.exp(np.abs(t.log_ratio))), "exp|d|", 1.0),
         "shift": TokenStatistic(_shift, "theta - roll", signs=("=",)),
         # the end that counts is chosen by the sign of the advantage, see Criterion
         "shift_by_advantage": TokenStatistic(_shift, "theta - roll", signs=("=",)),
@@ -118,6 +107,7 @@ _EXCESS = re.compile(r"ratio_(above|below)\(([^()]*)\)")
 _LN_TRM = re.compile(r"ln_trm\(([^()]*)\)")
 
 
+@np.errstate(over="ignore")
 def pooled(name: str, tokens: Tokens) -> FloatArray:
     """Compute a statistic of each response [N].
 
@@ -152,8 +142,7 @@ def pooled(name: str, tokens: Tokens) -> FloatArray:
         beyond = values > limit if count[2] == ">" else values < limit
         return np.asarray(np.add.reduceat(beyond.astype(np.float64), tokens.starts[:-1]))
     if excess := _EXCESS.fullmatch(name):
-        with np.errstate(over="ignore"):
-            over = np.exp(tokens.log_ratio) - parse_number(excess[2])
+        over = np.exp(tokens.log_ratio) - parse_number(excess[2])
         return np.add.reduceat(np.maximum(over if excess[1] == "above" else -over, 0.0), tokens.starts[:-1])
     if _LN_TRM.fullmatch(name):
         return _weighted_deviation(tokens, *ln_trm_constants(name))
@@ -218,7 +207,9 @@ def _weighted_deviation(tokens: Tokens, cap: int, epsilon: float | None, delta: 
     weights = _ln_trm_weights(cap, epsilon, delta)
     order = np.arange(tokens.log_ratio.size) - np.repeat(tokens.starts[:-1], lengths)
     weight = weights[order]
-    deviation = np.where(weight == 0.0, 0.0, _ratio_deviation(tokens))  # at t = T the weight is 0: never 0 * inf
+    deviation = np.where(
+        weight == 0.0, 0.0, TOKEN["ratio_deviation"].values(tokens)
+    )  # at t = T the weight is 0: never 0 * inf
     return np.asarray(np.add.reduceat(deviation * weight, tokens.starts[:-1]) / weights.sum())
 
 

@@ -130,6 +130,18 @@ def _between(name: str, low: float | None, high: float | None) -> str:
     return f"{name}<={exact_text(high)}" if low is None else f"{name}={exact_text(low)}_{exact_text(high)}"
 
 
+def _of_level(level: str | None, low: float | None, high: float | None, *, clips: bool = False) -> list[str]:
+    """Write the rule of a level that was chosen; no rule without one."""
+    return [] if level is None else [_between("clip_" * clips + _LEVELS[level], low, high)]
+
+
+def _of_mode(mode: str | None, low: float | None, high: float | None, sequence: str = "sequence") -> list[str]:
+    """Write the rule of a mode such as sequence_mask or token_truncate; ``sequence`` is what it calls so."""
+    level, _, action = (mode or "").partition("_")
+    of = {"sequence": sequence, "token": "token"}.get(level)
+    return _of_level(of, low, high, clips=action == "truncate")
+
+
 def _verl(o: _Options) -> list[str]:
     criteria = []
     names = list(dict.fromkeys(n.strip() for n in (o.text("rollout_rs") or "").split(",") if n.strip()))
@@ -143,9 +155,8 @@ def _verl(o: _Options) -> list[str]:
         if name not in _VERL:
             raise ValueError(f"verl: {unknown('rollout_rs', name, _VERL)}")
         criteria.append(f"{name}={_k1_bounds(given)}" if name.endswith("k1") else f"{name}<={given}")
-    level = o.choice("rollout_is", ("token", "sequence"))
     cap = o.number("rollout_is_threshold", 2.0)
-    return [*criteria, *([_between(f"clip_{_LEVELS[level]}", None, cap)] if level else [])]
+    return criteria + _of_level(o.choice("rollout_is", ("token", "sequence")), None, cap, clips=True)
 
 
 def _k1_bounds(given: str) -> str:
@@ -160,30 +171,27 @@ def _k1_bounds(given: str) -> str:
 
 
 def _slime(o: _Options) -> list[str]:
-    levels = tuple(_LEVELS)
     tis_high = o.number("tis_upper_bound", 2.0) or 2.0
     tis_low = o.number("tis_lower_bound", 1.0 / tis_high)
-    mode, level = o.choice("tis_mode", ("truncate", "clip", "mask")), o.choice("tis_level", levels, "token")
-    criteria = []
-    if mode is not None:
-        name = _LEVELS[level or "token"]
-        low = None if mode == "truncate" else tis_low
-        criteria.append(_between(name if mode == "mask" else f"clip_{name}", low, tis_high))
-    rs_level, veto = o.choice("rs_level", levels), o.number("rs_veto_threshold")
+    mode = o.choice("tis_mode", ("truncate", "clip", "mask"))
+    level = o.choice("tis_level", tuple(_LEVELS), "token") or "token"
+    rs_level, veto = o.choice("rs_level", tuple(_LEVELS)), o.number("rs_veto_threshold")
     low, high = o.number("rs_lower_bound", tis_low), o.number("rs_upper_bound", tis_high)
-    if rs_level is not None:
-        criteria.append(_between(_LEVELS[rs_level], low, high))
-    return criteria + ([] if veto is None else [_between("seq_min_ratio", veto, None)])
+    return [
+        *_of_level(level if mode else None, None if mode == "truncate" else tis_low, tis_high, clips=mode != "mask"),
+        *_of_level(rs_level, low, high),
+        *([] if veto is None else [_between("seq_min_ratio", veto, None)]),
+    ]
+
+
+_MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 
 
 def _trl(o: _Options) -> list[str]:
-    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-    mode = o.choice("vllm_importance_sampling_mode", modes, "sequence_mask") or "sequence_mask"
+    mode = o.choice("vllm_importance_sampling_mode", _MODES, "sequence_mask") or "sequence_mask"
+    low, high = (o.number(f"vllm_importance_sampling_clip_{end}", own) for end, own in (("min", None), ("max", 3.0)))
     older = o.number("vllm_importance_sampling_cap")
-    high = o.number("vllm_importance_sampling_clip_max", 3.0) if older is None else older
-    level, action = mode.split("_")
-    clip = "clip_" * (action == "truncate")
-    return [_between(f"{clip}{_LEVELS[level]}", o.number("vllm_importance_sampling_clip_min"), high)]
+    return _of_mode(mode, low, high if older is None else older)
 
 
 def _skyrl(o: _Options) -> list[str]:
@@ -197,18 +205,17 @@ def _skyrl(o: _Options) -> list[str]:
             "skyrl: with token_mask_is_threshold_* the sequence mask is computed over the tokens that are left, "
             "which is not offered here; ask for one of them"
         )
-    criteria = []
-    outlier_low, outlier_high = (o.number(f"outlier_token_is_threshold_{end}") for end in ("low", "high"))
-    criteria += [] if outlier_low is None else [_between("seq_min_ratio", outlier_low, None)]
-    criteria += [] if outlier_high is None else [_between("seq_max_ratio", None, outlier_high)]
-    criteria += [_between("token_ratio", *token)] if masks_tokens else []
-    if metric is not None:
-        bounds = product if metric == "product" else geometric
-        criteria.append(_between(_LEVELS["sequence" if metric == "product" else "geometric"], *bounds))
-    level = o.choice("tis_ratio_type", ("token", "sequence"))
+    low, high = (o.number(f"outlier_token_is_threshold_{end}") for end in ("low", "high"))
+    ratio = o.choice("tis_ratio_type", ("token", "sequence"))
     caps = {"token": o.number("token_tis_ratio_clip_high", 2.0)}
     caps["sequence"] = o.number("sequence_tis_ratio_clip_high", 5.0)
-    return [*criteria, *([_between(f"clip_{_LEVELS[level]}", None, caps[level])] if level else [])]
+    return [
+        *([] if low is None else [_between("seq_min_ratio", low, None)]),
+        *([] if high is None else [_between("seq_max_ratio", None, high)]),
+        *_of_level("token" if masks_tokens else None, *token),
+        *_of_level("sequence" if metric == "product" else metric, *(product if metric == "product" else geometric)),
+        *_of_level(ratio, None, caps.get(ratio or ""), clips=True),
+    ]
 
 
 def _nemo_rl(o: _Options) -> list[str]:
@@ -222,8 +229,7 @@ def _nemo_rl(o: _Options) -> list[str]:
     if high is None or (low is None and kind != "tis"):
         raise ValueError(f"nemo-rl: {kind} needs truncated_importance_sampling_ratio (and _min, but for tis)")
     level = "geometric" if kind == "seq-mask-tis" else "sequence" if by_sequence else "token"
-    clip = "clip_" * (kind == "tis")
-    return [*criteria, _between(clip + _LEVELS[level], low or None, high)]
+    return criteria + _of_level(level, low or None, high, clips=kind == "tis")
 
 
 def _prime_rl(o: _Options) -> list[str]:
@@ -234,14 +240,8 @@ def _prime_rl(o: _Options) -> list[str]:
 
 
 def _ms_swift(o: _Options) -> list[str]:
-    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-    mode = o.choice("rollout_importance_sampling_mode", modes)
     cap = o.number("rollout_importance_sampling_threshold", 2.0)
-    if mode is None:
-        return []
-    level, action = mode.split("_")
-    name = _LEVELS["geometric" if level == "sequence" else "token"]
-    return [_between("clip_" * (action == "truncate") + name, None, cap)]
+    return _of_mode(o.choice("rollout_importance_sampling_mode", _MODES), None, cap, sequence="geometric")
 
 
 #: Trainer -> its rule.

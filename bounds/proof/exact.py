@@ -7,10 +7,11 @@ exact, and the Kullback-Leibler divergences are rational upper values within 1e-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,20 @@ from bounds.rules.profile import Profile
 
 Rows = npt.NDArray[Any]  # float64, or object with Fraction entries
 Row = Rows | Sequence[Fraction]
+
+#: Fields of a profile by the array of which they are the largest entry or the sum.
+_SUMMED_UP: Mapping[str, tuple[str, Callable[[list[Any]], Any]]] = {
+    "delta": ("max_kl", max),
+    "epsilon": ("max_tv", max),
+    "chi2_max": ("max_chi2", max),
+    "support_gap": ("max_gap", max),
+    "kl_seq": ("mean_kl", sum),
+    "tv_sum": ("mean_tv", sum),
+    "chi2_sum": ("mean_chi2", sum),
+}
+_ARRAYS = ("mean_tv", "mean_kl", "mean_chi2", "max_tv", "max_kl", "max_chi2")
+#: What is true of every problem; a support gap has to be declared.
+_KNOWABLE = (*(name for name in _SUMMED_UP if name != "support_gap"), "tv_seq", "mean_length", *_ARRAYS)
 
 
 @dataclass(frozen=True)
@@ -113,17 +128,24 @@ class Tree:
 
     def divergences(self, t: int) -> dict[str, Rows]:
         """Return TV, KL, chi2 and missing mass at each context of position t, arrays [V^t]."""
-        p, q = self.roll[t], self.theta[t]
+        return self._divergences[t]
+
+    @cached_property
+    def _divergences(self) -> list[dict[str, Rows]]:
+        p, q = np.concatenate(self.roll), np.concatenate(self.theta)
         if self.is_exact:
             exact = {"tv": tv, "kl": kl_up, "chi2": chi2, "gap": missing}
             pairs = list(zip(p, q, strict=True))
-            return {name: np.array([of(*pair) for pair in pairs], dtype=object) for name, of in exact.items()}
-        return {
-            "tv": rows.total_variation(p, q),
-            "kl": rows.kl_divergence(p, q),
-            "chi2": rows.chi2_divergence(p, q),
-            "gap": rows.missing_mass(p, q),
-        }
+            found = {name: np.array([of(*pair) for pair in pairs], dtype=object) for name, of in exact.items()}
+        else:
+            found = {
+                "tv": rows.total_variation(p, q),
+                "kl": rows.kl_divergence(p, q),
+                "chi2": rows.chi2_divergence(p, q),
+                "gap": rows.missing_mass(p, q),
+            }
+        edges = np.cumsum([0, *map(len, self.roll)])
+        return [{name: values[a:b] for name, values in found.items()} for a, b in pairwise(edges)]
 
 
 @dataclass(frozen=True)
@@ -181,12 +203,12 @@ class Problem:
         names = ("tv", "kl", "chi2", "gap")
         table: dict[str, list[Any]] = {f"{side}_{n}": [] for n in names for side in ("mean", "max")}
         for t in range(self.horizon):
-            found = [tree.divergences(t) for tree in self.trees]
+            masses = [tree.roll_mass[t] for tree in self.trees]
+            reached = [(tree.roll_mass[t] > 0) | (tree.theta_mass[t] > 0) for tree in self.trees]
             for n in names:
-                reached = [(tree.roll_mass[t] > 0) | (tree.theta_mass[t] > 0) for tree in self.trees]
-                table[f"max_{n}"].append(max(max(f[n][r]) for f, r in zip(found, reached, strict=True)))
-                means = [expected(tree.roll_mass[t], f[n]) for tree, f in zip(self.trees, found, strict=True)]
-                table[f"mean_{n}"].append(self.mean(means))
+                found = [tree.divergences(t)[n] for tree in self.trees]
+                table[f"max_{n}"].append(max(f[r].max() for f, r in zip(found, reached, strict=True)))
+                table[f"mean_{n}"].append(self.mean([expected(m, f) for m, f in zip(masses, found, strict=True)]))
         return table
 
     def per_position(self, name: str) -> list[Any]:
@@ -200,23 +222,20 @@ class Problem:
 
     def profile(self, *names: str) -> Profile:
         """Return the true profile, rounded up; if any fields are named, these only (support_gap only then)."""
-        p = self._per_position
-        values: dict[str, Any] = {
-            "delta": max(p["max_kl"]),
-            "epsilon": max(p["max_tv"]),
-            "chi2_max": max(p["max_chi2"]),
-            "kl_seq": sum(p["mean_kl"]),
-            "tv_seq": self.tv_seq,
-            "tv_sum": sum(p["mean_tv"]),
-            "chi2_sum": sum(p["mean_chi2"]),
-            "mean_length": self.mean([tree.mean_length for tree in self.trees]),
-            "support_gap": max(p["max_gap"]),
-            **{n: p[n] for n in ("mean_tv", "mean_kl", "mean_chi2", "max_tv", "max_kl", "max_chi2")},
-        }
-        chosen = names or tuple(n for n in values if n != "support_gap")
-        slack = Fraction(0) if self.trees[0].is_exact else Fraction(1, 10**12)
-        upper = {n: _upper(values[n], slack) for n in chosen}
-        return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **upper)
+        upper = _rounded_up if self.trees[0].is_exact else _a_little_up
+        values = {name: upper(self._true(name)) for name in names or _KNOWABLE}
+        return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **values)
+
+    def _true(self, name: str) -> Any:
+        """Return the true value of a profile's field: a number, or one for each position."""
+        if name == "tv_seq":
+            return self.tv_seq
+        if name == "mean_length":
+            return self.mean([tree.mean_length for tree in self.trees])
+        if name in _SUMMED_UP:
+            by_position, together = _SUMMED_UP[name]
+            return together(self.per_position(by_position))
+        return self.per_position(name)
 
 
 def random_problem(
@@ -316,9 +335,12 @@ def expected(mass: Rows, values: Rows) -> Any:
     return (mass[mass > 0] * values[mass > 0]).sum()
 
 
-def _upper(value: Any, slack: Fraction) -> Any:
+def _rounded_up(value: Any) -> Any:
     if isinstance(value, list):
-        return [_upper(v, slack) for v in value]
-    if value == float("inf"):
-        return float("inf")
-    return round_up(Fraction(value) * (1 + slack))
+        return [_rounded_up(v) for v in value]
+    return value if value == float("inf") else round_up(value)
+
+
+def _a_little_up(value: Any) -> Any:
+    """Return what is above the rounding errors of an enumeration in floats."""
+    return np.asarray(value) * (1.0 + 1e-12)

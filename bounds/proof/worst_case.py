@@ -74,8 +74,7 @@ def bernoulli(T: int, p: float, q: float) -> Instance:
 def bernoulli_with(T: int, p: float, delta: float) -> Instance:
     """Find the Bernoulli instance whose KL per step is ``delta``, q > p."""
     low, high = p, 1.0 - 1e-12
-    for _ in range(200):
-        q = (low + high) / 2.0
+    while low < (q := (low + high) / 2.0) < high:
         low, high = (q, high) if float(kl_divergence([p, 1 - p], [q, 1 - q])) < delta else (low, q)
     return bernoulli(T, p, low)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,6 @@ from bounds.intervals import clustered_ratio
 from bounds.logs.traces import TraceSet
 from bounds.questions.parts import read_again
 from bounds.results import Interval, IntervalTable, Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST = 32  # bins; more than half of them are used once a response is so long
 #: Divergence -> what is averaged, and its value at each token: exact where logged, else of the sampled tokens.
@@ -65,10 +61,6 @@ class ByPosition(Result):
     def tables(self) -> list[Cells]:
         """Return one row for each bin."""
         return [self.bins.cells(facts={"reached": "reached"})]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each bin: first, last, reached, and value, low and high of each divergence."""
-        return self.bins.to_frame()
 
     def notes(self) -> list[str]:
         """Return what was averaged."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,12 +117,10 @@ def explain(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
     if not 0.0 < kl_seq.value < math.inf:
         return Explanation(kl_seq, {}, math.nan, math.nan, findings(summary))
     whole = _Whole(summary, kl, kl_seq)
-    top_prompts = _largest(whole.by_prompt)
-    seen = _Seen(top_prompts)
-    longest = int(summary["length"].max())
-    splits = whole.by_token({"position": _positions(longest), "probability": _by_probability()}, seen)
-    if seen.totals is not None:
-        splits |= whole.by_token({"token": seen.totals.split()})
+    seen = _Seen(_largest(whole.by_prompt))
+    splits = whole.by_token({"position": _positions(summary), "probability": _probabilities()}, seen)
+    if by_token := seen.tokens():
+        splits |= whole.by_token(by_token)
     splits |= {
         "length": whole.by_response(*length_quarters(summary["length"])),
         "prompt": _of_this_log(whole.by_response(*seen.prompts(summary.prompt))),
@@ -133,12 +131,8 @@ def explain(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
     return Explanation(kl_seq, splits, few, most, findings(summary))
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """Labels of parts, and which part each token of some responses is in."""
-
-    labels: Sequence[str]
-    codes: Callable[[TraceSet], IntArray]
+#: Labels of parts, and the part that each token of some responses is in.
+_Split = tuple[Sequence[str], Callable[[TraceSet], IntArray]]
 
 
 class _Whole:
@@ -158,19 +152,19 @@ class _Whole:
 
     def by_token(self, splits: Mapping[str, _Split], seen: _Seen | None = None) -> dict[str, IntervalTable]:
         """Split by the part that each token is in: the log is read again."""
-        sums = {name: np.zeros((len(split.labels), self._size.size)) for name, split in splits.items()}
-        tokens = {name: np.zeros(len(split.labels)) for name, split in splits.items()}
+        sums = {name: np.zeros((len(labels), self._size.size)) for name, (labels, _) in splits.items()}
+        tokens = {name: np.zeros(len(labels)) for name, (labels, _) in splits.items()}
         share = 1.0 / (self._size * self._size.size * self._kl_seq.value)  # of kl_seq in a nat of a prompt
         for part, prompt in read_again(self._summary):
             kl = part.exact["kl"] if "kl" in part.exact else k3(part.log_ratio)
             by_token = np.repeat(prompt, part.lengths)
-            for name, split in splits.items():
-                codes = split.codes(part)
+            for name, (_, codes_of) in splits.items():
+                codes = codes_of(part)
                 np.add.at(sums[name], (codes, by_token), kl)
-                tokens[name] += np.bincount(codes, minlength=len(split.labels))
+                tokens[name] += np.bincount(codes, minlength=tokens[name].size)
             if seen is not None:
                 seen.see(part, prompt, share[by_token] * kl)
-        return {name: self._table(split.labels, sums[name], tokens[name]) for name, split in splits.items()}
+        return {name: self._table(labels, sums[name], tokens[name]) for name, (labels, _) in splits.items()}
 
     def _table(self, labels: Sequence[str], sums: Iterable[FloatArray], tokens: FloatArray) -> IntervalTable:
         """Return the shares of parts, from the kl_seq of each prompt's responses in each part."""
@@ -190,18 +184,19 @@ def _of_this_log(table: IntervalTable) -> IntervalTable:
     return replace(table, rows=exact)
 
 
-def _positions(longest: int) -> _Split:
+def _positions(summary: Summary) -> _Split:
     """Split at powers of two: 0, 1, 2-3, 4-7, ..."""
+    longest = int(summary["length"].max())
     edges = [0, *(2 ** np.arange((longest - 1).bit_length() + 1)).tolist()]
     labels = [span(a, b - 1) for a, b in itertools.pairwise(edges)]
-    return _Split(labels, lambda part: np.frexp(part.order.astype(np.float64))[1].astype(np.int64))
+    return labels, (lambda part: np.frexp(part.order.astype(np.float64))[1].astype(np.int64))
 
 
-def _by_probability() -> _Split:
+def _probabilities() -> _Split:
     """Split by the probability of the sampled token under the rollout policy."""
     edges = ["0", *(f"{p:g}" for p in _PROBABILITIES), "1"]
     labels = [f"{a} to {b}" for a, b in itertools.pairwise(edges)]
-    return _Split(labels, lambda part: np.searchsorted(_PROBABILITIES, np.exp(part.rollout), side="right"))
+    return labels, (lambda part: np.searchsorted(_PROBABILITIES, np.exp(part.rollout), side="right"))
 
 
 def _largest(totals: FloatArray) -> IntArray:
@@ -221,10 +216,12 @@ class _Seen:
     """What is seen of the tokens of a log beside the splits: names of prompts, which tokens, and how few."""
 
     def __init__(self, top_prompts: IntArray) -> None:
+        self.concentration = _Concentration()
         self._top_prompts = top_prompts
         self._names: dict[int, str] = {}
-        self.totals: _Totals | None = _Totals()
-        self.concentration = _Concentration()
+        self._with_tokens = True
+        self._tokens: npt.NDArray[Any] = np.zeros(0, dtype=np.int64)  # ids or texts, each once
+        self._shares: FloatArray = np.zeros(0)  # of kl_seq, of each
 
     def see(self, part: TraceSet, prompt: IntArray, share: FloatArray) -> None:
         """Look at a part: the prompt number of each response [N], the share of kl_seq of each token."""
@@ -232,47 +229,36 @@ class _Seen:
             self._names[int(prompt[k])] = part.prompt_ids[part.prompt[k]]
         self.concentration.add(share)
         if part.tokens is None:
-            self.totals = None
-        elif self.totals is not None:
-            self.totals.add(part.tokens, share)
+            self._with_tokens = False
+        if part.tokens is not None and self._with_tokens:
+            tokens, codes = np.unique(part.tokens, return_inverse=True)
+            shares = np.concatenate([self._shares, np.bincount(codes, weights=share)])
+            self._tokens, codes = np.unique(np.concatenate([self._tokens, tokens]), return_inverse=True)
+            self._shares = np.bincount(codes, weights=shares).astype(np.float64)
 
     def prompts(self, prompt: IntArray) -> tuple[list[str], IntArray]:
         """Return the names of the prompts that carry most, and which of them each response [N] is of."""
-        rank = np.full(int(prompt.max()) + 1, self._top_prompts.size)
-        rank[self._top_prompts] = np.arange(self._top_prompts.size)
-        names = [self._names[k] for k in self._top_prompts.tolist()]
-        return _with_rest(names, self._top_prompts.size == rank.size), rank[prompt]
+        top = self._top_prompts
+        rank = np.full(int(prompt.max()) + 1, top.size)
+        rank[top] = np.arange(top.size)
+        return _with_rest([self._names[k] for k in top.tolist()], top.size == rank.size), rank[prompt]
 
-
-@dataclass(slots=True)
-class _Totals:
-    """The share of kl_seq of each distinct token."""
-
-    _ids: npt.NDArray[Any] | None = None
-    _shares: FloatArray = field(default_factory=lambda: np.zeros(0))
-
-    def add(self, ids: npt.NDArray[Any], shares: FloatArray) -> None:
-        """Add tokens."""
-        news, codes = np.unique(ids, return_inverse=True)
-        both = np.concatenate([self._shares, np.bincount(codes, weights=shares)])
-        every = news if self._ids is None else np.concatenate([self._ids, news])
-        self._ids, codes = np.unique(every, return_inverse=True)
-        self._shares = np.bincount(codes, weights=both).astype(np.float64)
-
-    def split(self) -> _Split:
-        """Return the tokens that carry most; the others together."""
-        ids = self._ids
-        assert ids is not None
+    def tokens(self) -> dict[str, _Split]:
+        """Return the split by the tokens that carry most, if every response says its tokens."""
+        if not self._with_tokens:
+            return {}
         top = _largest(self._shares)
         order = np.argsort(top)
-        named = ids[top[order]]  # in the order of ids
+        named = self._tokens[top[order]]  # sorted
 
         def codes(part: TraceSet) -> IntArray:
-            tokens = np.asarray(part.tokens).astype(ids.dtype)
+            tokens = np.asarray(part.tokens).astype(named.dtype)
             places = np.minimum(np.searchsorted(named, tokens), top.size - 1)
             return np.where(named[places] == tokens, order[places], top.size)
 
-        return _Split(_with_rest([str(ids[k]) for k in top], top.size == ids.size), codes)
+        return {
+            "token": (_with_rest([str(token) for token in self._tokens[top]], top.size == self._tokens.size), codes)
+        }
 
 
 class _Concentration:

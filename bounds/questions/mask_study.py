@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,6 @@ from bounds.certificate.kept import (
     UnderMask,
     by_length,
     kept,
-    length_quarters,
     mask_report,
     share_of,
 )
@@ -356,7 +355,7 @@ def mask_study(
 
 
 def statistics_for(mask: Mask) -> tuple[str, ...]:
-    """Return what :func:`mask_study` needs of each response: for the mask, the paper's, and who violates a maximum."""
+    """Return what is needed of each response: for the mask, the paper's, and who violates a maximum."""
     counts = (name for criterion in mask.dropping for name in criterion.violation)
     looked_at = (name for each in (mask, *_REFERENCE.values()) for name in each.statistics)
     return tuple(dict.fromkeys([*looked_at, *counts]))
@@ -424,15 +423,10 @@ def _length_bias(s: Summary, criterion: Criterion, confidence: float) -> LengthB
     length = s["length"]
     violating = np.sum([s[name] for name in criterion.violation], axis=0)
     p = share_of(violating, length, s.prompt, confidence)
-    measured = by_length(s, criterion.holds(s[criterion.statistic]), confidence)
-    predicted, (labels, quarter) = unviolated(p.value, length), length_quarters(length)
-    facts = {
-        label: {**measured.facts_of(label), "predicted": float(predicted[quarter == k].mean())}
-        for k, label in enumerate(labels)
-    }
-    lengths = sorted({*_PAPER_LENGTHS, s.horizon})
-    at_length = {T: float(unviolated(p.value, float(T))) for T in lengths}
-    return LengthBias(str(criterion), p, replace(measured, facts=facts), at_length)
+    keep = criterion.holds(s[criterion.statistic])
+    at_length = {T: float(unviolated(p.value, float(T))) for T in sorted({*_PAPER_LENGTHS, s.horizon})}
+    of_quarters = by_length(s, keep, confidence, predicted=unviolated(p.value, length))
+    return LengthBias(str(criterion), p, of_quarters, at_length)
 
 
 def _reweighing(s: Summary, rule: Criterion, confidence: float) -> Reweighing:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_ratio
 from bounds.logs.traces import TraceSet
 from bounds.results import Interval, IntervalTable, Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +27,7 @@ class Metric:
     note: str = ""
 
 
-#: What :func:`metrics` needs of each response.
+#: What is needed of each response.
 STATISTICS = ("k3_inverse_sum", "chi2_token_sum", "probability_gap_sum")
 
 #: Name -> scalar, with d = log pi - log mu of a sampled token (pi scores, mu sampled).
@@ -108,10 +104,6 @@ class MetricsTable(Result):
         """Return signs and intervals."""
         level = f"{100 * self['kl'].confidence:.6g}%"
         return [f"d = log pi - log mu of a sampled token. Intervals ({level}) are clustered by prompt and asymptotic."]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each scalar."""
-        return self.metrics.to_frame()
 
 
 def metrics(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float = 0.95) -> MetricsTable:

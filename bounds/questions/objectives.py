@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,13 +23,10 @@ from bounds.masks.mask import Mask
 from bounds.results import Interval, IntervalTable, Result
 from bounds.rules.bound import Bound
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _TIS, _CLIP_LOW, _CLIP_HIGH = 2.0, 0.8, 1.28
 _TIS_EXCESS, _HIGH_EXCESS = f"ratio_above({_TIS:g})", f"ratio_above({_CLIP_HIGH:g})"
 _LOW_EXCESS = f"ratio_below({_CLIP_LOW:g})"
-#: What :func:`objectives` needs of each response.
+#: What is needed of each response.
 STATISTICS = (_TIS_EXCESS, _HIGH_EXCESS, _LOW_EXCESS)
 _ADD = "adds its difference to the bound"
 _LESS = "never above E[A sum (rho - 1)], which has the mean of L' where theta << roll"
@@ -74,10 +70,6 @@ class ObjectiveTable(Result):
             "The difference is L' minus the objective. Intervals are clustered by prompt and asymptotic. Ratios are "
             "theta/roll of the sampled tokens."
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each objective; what cannot be estimated is left empty."""
-        return self.objectives.to_frame()
 
 
 def objectives(

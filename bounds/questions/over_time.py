@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from bounds._checks import BoolArray, FloatArray, confidence_level, number, refu
 from bounds._text import Cells, many, shown
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.findings import Finding, findings
-from bounds.certificate.guarantees import improvement
+from bounds.certificate.guarantees import Gain
 from bounds.certificate.kept import acceptance, kept
 from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean
@@ -22,9 +22,6 @@ from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
 from bounds.questions.parts import labels_in_order
 from bounds.results import Interval, IntervalTable, Result, Standing
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _LEAST = 1e-15  # an error probability that 1 - error can still say
 _TABLES = ("kl_seq", "worst_case_error", "ppl_gap"), ("acceptance", "surrogate_gain", "improvement")
@@ -75,10 +72,6 @@ class RunOverTime(Result):
     def tables(self) -> list[Cells]:
         """Return divergences, then what the steps bring; one row for each step."""
         return [self.steps.cells(names, {"prompts": "prompts"}, marked=self.lost) for names in _TABLES]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each step: value, low and high of each estimate."""
-        return self.steps.to_frame()
 
     def notes(self) -> list[str]:
         """Return whether one may look after every step."""
@@ -173,9 +166,5 @@ def _step(s: Summary, here: BoolArray, kl: FloatArray, confidence: float) -> dic
         "ppl_gap": mean(np.abs(log_product) / s["length"][here]),
         "acceptance": None,  # comes later
         "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
-        "improvement": improvement(
-            s["reward"][here], log_product, prompt, s.reading.reward_range, confidence, s.standing
-        )
-        if rewarded
-        else None,
+        "improvement": Gain(s, confidence, here).new_prompts() if rewarded else None,
     }

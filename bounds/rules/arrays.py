@@ -1,4 +1,4 @@
-"""Arrays [T]: fills position by position, and sums of a factor times what the positions before or after allow.
+"""Arrays [T]: what follows position by position, and sums of a factor times what the positions before or after allow.
 
 All are float64 with margins that cover every rounding, so nothing here is below the truth.
 """

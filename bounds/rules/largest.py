@@ -6,12 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bounds._checks import MAX_HORIZON, number, takes_parameters_of, unknown
 from bounds._rounding import exact, largest_float, largest_integer, round_up
 from bounds.rules.bound import Bound, BoundTable
 from bounds.rules.fields import FIELDS, PUBLISHED, is_array
 from bounds.rules.profile import Profile
-from bounds.rules.unified import profile_of, unified
+from bounds.rules.unified import unified
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,8 +44,8 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
         The guarantee, in units of the reward.
     published : bool
         Use the paper's B* instead of all rules.
-    **known
-        Other fields of :class:`bounds.Profile`.
+    T, delta, epsilon, kl_seq
+        What else is known: these and all other fields of :class:`bounds.Profile`.
 
     Returns
     -------
@@ -62,7 +65,7 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
     >>> delta, unified(T=4096, delta=delta).best.value <= 0.5
     (0.0001220703125, True)
     """
-    if quantity not in INVERTIBLE:
+    if str(quantity) not in INVERTIBLE:
         raise ValueError(unknown("quantity", quantity, INVERTIBLE))
     if quantity in known:
         raise ValueError(f"{quantity} is what is asked for, got {quantity}={known[quantity]}")
@@ -80,7 +83,7 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
         withheld = unified(**_with(quantity, top, known)).withheld
         reasons = "; ".join(dict.fromkeys(w.reason for w in withheld if not published or w.family == PUBLISHED))
         raise ValueError(f"no {'published ' if published else ''}rule can be evaluated with what is known: {reasons}")
-    limit = profile_of(known).resolve("kl_seq") if quantity in ("kl_seq", "mean_kl_token") else None
+    limit = Profile.of(known).resolve("kl_seq") if quantity in ("kl_seq", "mean_kl_token") else None
 
     def holds(x: float) -> bool:
         if limit is not None and _with(quantity, x, known)["kl_seq"] > limit.value:
@@ -98,13 +101,18 @@ def _with(quantity: str, x: float, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a profile with the quantity that is asked for."""
     if quantity != "mean_kl_token":
         return {**known, quantity: x}
-    profile = profile_of(known)
+    profile = Profile.of(known)
     length = profile.T if profile.mean_length is None else min(profile.T, profile.mean_length)
     return {**known, "kl_seq": round_up(exact(x) * exact(length))}
 
 
-def trust_regions(horizons: list[int], targets: list[float]) -> pd.DataFrame:
+def trust_regions(horizons: npt.ArrayLike, targets: npt.ArrayLike) -> pd.DataFrame:
     """Tabulate which trust region buys which guarantee.
+
+    Parameters
+    ----------
+    horizons, targets : arrays, or single numbers
+        Caps on the policy tokens of a response; guarantees in units of the reward.
 
     Returns
     -------
@@ -126,8 +134,8 @@ def trust_regions(horizons: list[int], targets: list[float]) -> pd.DataFrame:
             **{q: largest(q, target, T=T) for q in ("delta", "epsilon", "kl_seq", "mean_kl_token", "chi2_max")},
             "published_delta": largest("delta", target, T=T, published=True),
         }
-        for T in horizons
-        for target in targets
+        for T in np.atleast_1d(horizons).tolist()
+        for target in np.atleast_1d(targets).tolist()
     ]
     return pd.DataFrame(rows)
 

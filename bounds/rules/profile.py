@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
@@ -117,7 +117,8 @@ class Profile:
         if self._ranges_by_prompt:
             raise ValueError(f"mean_reward needs one reward_range for all prompts, got mean_reward={value}")
         ((low, high),) = self._ranges
-        if isinstance(value, tuple | list | np.ndarray):
+        is_pair = isinstance(value, tuple | list | np.ndarray) and getattr(value, "ndim", 1) > 0
+        if is_pair:
             if len(value) != 2:
                 refuse("mean_reward", "a number or a pair (low, high)", value)
             least = number("mean_reward[0]", value[0], toward=-math.inf)
@@ -126,7 +127,7 @@ class Profile:
             least = most = number("mean_reward", value)
         if not low <= least <= most <= high:  # without tolerance: a mean beyond an end is a mistake
             refuse("mean_reward", f"a number in reward_range [{low:g}, {high:g}], or a pair low <= high", value)
-        return least if np.ndim(value) == 0 else (least, most)
+        return (least, most) if is_pair else least
 
     @property
     def _ranges_by_prompt(self) -> bool:
@@ -215,6 +216,25 @@ class Profile:
         return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
 
     @classmethod
+    def of(cls, known: Mapping[str, Any]) -> Self:
+        """Return the profile with these fields.
+
+        Raises
+        ------
+        TypeError
+            An unknown field, with the likely meant name; or no horizon.
+        ValueError
+            As for :class:`Profile`.
+        """
+        names = [f.name for f in fields(cls) if f.init]
+        for name in known:
+            if name not in names:
+                raise TypeError(unknown("field", name, names))
+        if known.get("T") is None:
+            raise TypeError("T, the horizon, must be given")
+        return cls(**known)
+
+    @classmethod
     def read(cls, path: str | Path, **overrides: Any) -> Self:
         """Read a profile from CSV, Parquet, JSON or NPZ with the field names as columns or keys.
 
@@ -230,22 +250,14 @@ class Profile:
         ValueError
             An unknown column, with the likely meant name; or anything that :class:`Profile` refuses.
         """
-        known = [f.name for f in fields(cls) if f.init]
-        values = {
-            **_read_values(Path(path), [n for n in known if not is_array(n) and n != "reward_range"]),
-            **overrides,
-        }
-        for name in values:
-            if name not in known:
-                raise ValueError(f"{path}: {unknown('field', name, known)}")
+        if not isinstance(path, str | Path):
+            raise TypeError(f"path must be the name of a file, got {path!r:.60}")
+        scalars = [f.name for f in fields(cls) if f.init and not is_array(f.name) and f.name != "reward_range"]
+        values = {**_read_values(Path(path), scalars), **overrides}
         lengths = [np.size(values[n]) for n, f in FIELDS.items() if f.per_position and values.get(n) is not None]
-        if values.get("T") is None:
-            if not lengths:
-                raise ValueError(f"{path}: T must be given: the file holds no per-position array to take it from")
-            values["T"] = lengths[0]
         try:
-            return cls(**values)
-        except ValueError as error:
+            return cls.of(values if values.get("T") is not None or not lengths else {**values, "T": lengths[0]})
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from None
 
 

@@ -73,6 +73,8 @@ class Rule:
 
         ``standing`` says where given fields stand that are not simply hypotheses.
         """
+        if not isinstance(profile, Profile):
+            raise TypeError(f"profile must be a Profile, got {profile!r:.60}")
         quantities, inputs = SimpleNamespace(T=profile.T), list[Input]()
         for name in self.needs + self.optional:
             found = profile.quantity(name, self.family)

@@ -55,8 +55,8 @@ def unified(
         What is known; or give its fields by name.
     standing : mapping of field name to Standing, optional
         Where the numbers come from, if they are not hypotheses; each bound is as weak as its weakest input.
-    **known
-        Fields of :class:`Profile`: ``T``, ``delta``, ``epsilon``, ``kl_seq``, ...
+    T, delta, epsilon, kl_seq
+        Fields by name: these and all others of :class:`bounds.Profile`.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def unified(
     ('trajectory_kl', 0.4096, 34.946)
     """
     if profile is None:
-        profile = profile_of(known)
+        profile = Profile.of(known)
     elif not isinstance(profile, Profile):
         raise TypeError(
             f"profile must be a Profile, got {profile!r:.60} (fields are given by name: T=4096, delta=1e-4)"
@@ -90,6 +90,11 @@ def unified(
         raise ValueError(
             f"a bound needs at least one divergence (delta, epsilon, kl_seq, tv_sum, ...), got only T={profile.T}"
         )
+    stands = {} if standing is None else standing
+    if not isinstance(stands, Mapping) or not all(
+        name in profile.known() and isinstance(s, Standing) for name, s in stands.items()
+    ):
+        raise TypeError(f"standing must map known fields to their Standing, got {standing!r:.80}")
     results = [r.evaluate(profile, standing) for r in RULES]
     return BoundTable(
         bounds=tuple(r for r in results if isinstance(r, Bound)),
@@ -108,20 +113,3 @@ def _surrogate_cap(profile: Profile) -> float | None:
     if tv_seq is None or kl_seq is None or (profile.has_support_gap and profile.largest_offset):
         return None
     return round_up((unit(tv_seq[0]) + kl_seq[0]) * profile.exact_spread)
-
-
-def profile_of(known: Mapping[str, Any]) -> Profile:
-    """Return the profile with these fields.
-
-    Raises
-    ------
-    TypeError
-        An unknown field, with the likely meant name; or no horizon.
-    """
-    names = [name for name, f in Profile.__dataclass_fields__.items() if f.init]
-    for name in known:
-        if name not in names:
-            raise TypeError(unknown("argument", name, names))
-    if "T" not in known:
-        raise TypeError("T, the horizon, must be given")
-    return Profile(**known)
