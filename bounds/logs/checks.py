@@ -154,10 +154,11 @@ class Checked:
         return np.asarray(np.flatnonzero(self.policy) - np.repeat(first, self.lengths))
 
     def column(self, name: str) -> Any:
-        """Return a field of each policy token, NaN in rows without it; None where no row has it."""
+        """Return a field of each policy token, a filler in rows without it; None where no row has it."""
         if name not in self._columns and self.given(name).any():
             tokens = self.batch.tokens
-            values = tokens[name].aligned(tokens["rollout_logprobs"].lengths, np.nan)
+            filler = np.nan if name in NUMBERS else 0
+            values = tokens[name].aligned(tokens["rollout_logprobs"].lengths, filler)
             self._columns[name] = values if self.policy is None else values[self.policy]
         return self._columns.get(name)
 

@@ -266,7 +266,7 @@ class TraceSet:
             rollout=seen.column("rollout_logprobs"),
             train=seen.column("train_logprobs"),
             old=seen.column("old_logprobs") if has.get("old_logprobs") else None,
-            exact={name: seen.column(name) for name in EXACT_RANGE if has.get(name)},
+            exact={name: seen.column(name) for name in EXACT_RANGE if has.get(name) and seen.given(name).any()},
             starts=seen.starts,
             kept=seen.kept,
             prompt=np.array([numbers[key] for key in keys], dtype=np.int64),
