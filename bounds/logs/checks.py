@@ -240,7 +240,8 @@ def _lacks(seen: Checked, name: str) -> Found:
     present = [n for n in (*RECORD_FIELDS, "row_id") if seen.given(n)[row]]
     close = difflib.get_close_matches(name, others, n=1, cutoff=0.5)
     hint = f"; is it {close[0]!r}? Rename it" if close else ""
-    text = f"{name} is missing{hint} (the record has: {', '.join([*present, *others]) or 'nothing'})"
+    unread = f"; not read: {', '.join(others)}" if others else ""
+    text = f"{name} is missing{hint} (the record has: {', '.join(present) or 'nothing'}{unread})"
     if name == "train_logprobs" and not others:
         text += (
             ": these are the rollout policy's log-probs only; give the file in which the trained weights score the "
