@@ -7,7 +7,7 @@ Two ways give the same sums: NumPy, in some sixty passes, and a kernel compiled 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -201,11 +201,13 @@ def rows(part: Part, statistics: Iterable[str] = ()) -> dict[str, npt.NDArray[An
         What the log allows.
     """
     found = {name: values for name, column in COLUMNS.items() if (values := column(part)) is not None}
-    return found | statistics_of(part.traces, statistics)
+    return found | statistics_of(part.traces, tuple(statistics))
 
 
-def statistics_of(traces: TraceSet, names: Iterable[str]) -> dict[str, FloatArray]:
+def statistics_of(traces: TraceSet, names: Collection[str]) -> dict[str, FloatArray]:
     """Return statistics of each response, arrays [N]; ``names`` as in :func:`rows`."""
+    if not names:
+        return {}
     tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
     return {name: ASKED_FOR[name](traces) if name in ASKED_FOR else pooled(name, tokens) for name in names}
 
