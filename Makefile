@@ -9,11 +9,11 @@ demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
 
 test: lint
-	$(BIN)/python -m pytest -n 2
-	$(BIN)/python -m pytest -n 2 -p nbmake.pytest_plugin --nbmake --nbmake-timeout=300 notebooks
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -p nbmake.pytest_plugin --nbmake --nbmake-timeout=300 notebooks
 
 test-extras: $(VENV)/.extras chromium
-	$(BIN)/python -m pytest -n 2 tests/extras
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/extras
 
 notebooks: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'
