@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import graphlib
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 import bounds
@@ -116,3 +118,12 @@ def test_what_is_no_profile_and_no_record_is_told_where_to_go():
         bounds.unified(T=10)
     with pytest.raises(TypeError, match=r"a record must be a mapping .* \(of a DataFrame: TraceSet.from_frame\)"):
         bounds.TraceSet.from_records(bounds.example_traces().prompt_ids, horizon=4)
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    """Also through imports inside functions; those for type checkers alone do not count."""
+    graph = grimp.build_graph("bounds", exclude_type_checking_imports=True)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+    graphlib.TopologicalSorter(imported).prepare()
