@@ -9,7 +9,6 @@ needed to believe it. Long arrays stay float64 and are summed with a proved erro
 from __future__ import annotations
 
 import math
-import struct
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,27 +31,24 @@ def exact(x: float) -> Fraction:
 
 
 def round_up(x: Fraction) -> float:
-    """Return the smallest float64 that is not below the non-negative rational ``x``, or +inf beyond the largest.
+    """Return the smallest float64 that is not below the rational ``x``, or +inf beyond the largest.
 
     >>> round_up(Fraction(1, 10)) >= Fraction(1, 10)
     True
     """
-    if x > Fraction(sys.float_info.max):
-        return math.inf
+    if abs(x) > Fraction(sys.float_info.max):
+        return math.inf if x > 0 else -sys.float_info.max
     nearest = float(x)
     return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
 
 
 def round_down(x: Fraction) -> float:
-    """Return the largest float64 that is not above the rational ``x`` (of any sign), or -inf below the least.
+    """Return the largest float64 that is not above the rational ``x``, or -inf below the least.
 
     >>> round_down(Fraction(-1, 10)) <= Fraction(-1, 10)
     True
     """
-    if abs(x) > Fraction(sys.float_info.max):
-        return sys.float_info.max if x > 0 else -math.inf
-    nearest = float(x)
-    return nearest if Fraction(nearest) <= x else math.nextafter(nearest, -math.inf)
+    return 0.0 - round_up(-x)  # never -0.0
 
 
 def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
@@ -89,13 +85,11 @@ def largest_integer(holds: Callable[[int], bool], low: int, high: int) -> int | 
 
 def largest_float(holds: Callable[[float], bool], low: float, high: float) -> float | None:
     """Find the same among the float64 numbers from ``low`` >= 0 to ``high`` (inf allowed), by bisection."""
-    order = struct.Struct("<d"), struct.Struct("<q")
-    first, last = (order[1].unpack(order[0].pack(x))[0] for x in (low, high))
 
     def number(k: int) -> float:
-        value: float = order[0].unpack(order[1].pack(k))[0]
-        return value
+        return float(np.int64(k).view(np.float64))
 
+    first, last = (int(np.float64(x).view(np.int64)) for x in (low, high))  # in the order of the floats
     found = largest_integer(lambda k: holds(number(k)), first, last)
     return None if found is None else number(found)
 

@@ -54,7 +54,7 @@ def implications(factor: Fraction = Fraction(1)) -> bool:
     """What a field implies of another, number or array, is at least the true value, also with support gaps."""
     rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
     for problem in problems(40) + problems(40, zeros_roll=0.3):
-        truth = {**problem.profile().known(), "gap_sum": sum(problem.per_position("mean_gap"))}
+        truth = {**problem.profile().known(), "gap_sum": sum(problem.per_position["mean_gap"])}
         for way, family in itertools.product(IMPLICATIONS, ("published", "sharp")):
             known = [n for n in way.needs if n not in ("T", "log_ratio_max")]  # the cap has its own check
             lost = problem.has_support_gap and NEED_SUPPORT.intersection(way.needs)
