@@ -12,8 +12,6 @@ from typing import Any
 
 import sympy as sp
 
-_X = sp.Symbol("X", positive=True)
-
 
 class _SymbolicTree:
     """Two policies on a tree of depth T over V tokens, with symbols for probabilities and rewards."""
@@ -183,12 +181,13 @@ def expected_square_of_score(factor: int = 1) -> bool:
 
 def summed_excess(start: int = 1) -> bool:
     """sum_t X ((1+X)^(t-1) - 1) = f(T, X), sum_t (1 - (1-eps)^(t-1)) = f(T, -eps) / eps, f = T(T-1)/2 X^2 + ..."""
+    X = sp.Symbol("X", positive=True)
     for T in range(1, 9):
-        f = sp.expand((1 + _X) ** T - start - T * _X)
-        summed = sum(_X * ((1 + _X) ** (t - 1) - 1) for t in range(1, T + 1))
-        coupling = sum(1 - (1 - _X) ** (t - 1) for t in range(1, T + 1))
+        f = sp.expand((1 + X) ** T - start - T * X)
+        summed = sum(X * ((1 + X) ** (t - 1) - 1) for t in range(1, T + 1))
+        coupling = sum(1 - (1 - X) ** (t - 1) for t in range(1, T + 1))
         leading = sp.Rational(T * (T - 1), 2) if T > 1 else 0
-        if sp.expand(summed - f) != 0 or sp.expand(coupling * _X - f.subs(_X, -_X)) != 0 or f.coeff(_X, 2) != leading:
+        if sp.expand(summed - f) != 0 or sp.expand(coupling * X - f.subs(X, -X)) != 0 or f.coeff(X, 2) != leading:
             return False
     return True
 
