@@ -13,7 +13,7 @@ from bounds.logs.log import Log
 
 
 def summary(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
-    """What :meth:`Summary.of` gives, with the files of the log spread over Ray Data.
+    """Summarise a log as :meth:`Summary.of` does, with its files spread over Ray Data.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def summary(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) 
 
 
 def _spread(files: list[Log], work: Callable[[Log], Any]) -> Iterator[Any]:
-    """The results of some work on each file, in the order of the files."""
+    """Yield the results of some work on each file, in the order of the files."""
     try:
         import ray
         import ray.data

@@ -17,12 +17,12 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
 from bounds._text import many
-from bounds.certificate.statistics import TRUE_ZERO, Part, fingerprint, prompt_keys, token_signs
+from bounds.certificate.statistics import TRUE_ZERO, Part, prompt_keys, token_signs
 from bounds.divergence.rows import two_outcome_kl
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.logs.batch import TraceError
 from bounds.logs.checks import POSITIVE_TOLERANCE
-from bounds.logs.traces import Seen, TraceSet
+from bounds.logs.traces import Seen, TraceSet, fingerprint
 from bounds.masks.mask import Mask
 from bounds.results import Interval
 
@@ -293,7 +293,7 @@ def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _say_filtered(s: Summary, look: Look) -> Iterable[Finding]:
-    """Groups of equal 0/1 rewards are missing: of n responses one in 2^(n-1) groups has them at least."""
+    """Say that groups of equal 0/1 rewards are missing: of n responses one in 2^(n-1) groups has them at least."""
     low, high = s.reading.reward_range
     if "reward" not in s or not np.isin(s["reward"], (low, high)).all():
         return
@@ -309,7 +309,7 @@ def _say_filtered(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _say_advantages(s: Summary, look: Look) -> Iterable[Finding]:
-    """Rewards differ within groups and yet sum to 0 in every one, as advantages do."""
+    """Say that rewards differ within groups and yet sum to 0 in every one, as advantages do."""
     if "reward" not in s:
         return
     size, sums = np.bincount(s.prompt), np.bincount(s.prompt, weights=s["reward"])
@@ -352,7 +352,7 @@ def _say_steps(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _say_versions(s: Summary, look: Look) -> Iterable[Finding]:
-    """Weight versions within a step are mixed; that steps have different ones is said of the steps."""
+    """Say that versions within a step are mixed; that steps have different ones is said of the steps."""
     names = _names(s, "weight_version")
     if len(names) < 2:
         return
@@ -446,7 +446,7 @@ def _say_both_zero(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _look_equal_tails(part: Part) -> Look:
-    """Responses that end in many tokens, or consist of tokens, where both log-probs are bitwise equal."""
+    """Look for responses that end in many tokens, or consist of tokens, with bitwise equal log-probs."""
     tail, where = part.signs["tail"], part.traces.where
     padded = (tail >= _PADDING_TAIL) | (tail == part.traces.lengths)
     first = where[int(np.argmax(padded))] if padded.any() else ""
@@ -583,7 +583,7 @@ def refuse_refuted(summary: Summary, assumed: Mapping[str, Any]) -> None:
 
 
 def _say_exact(s: Summary, look: Look) -> Iterable[Finding]:
-    """The exact kl and tv columns do not agree on average with what the sampled tokens say."""
+    """Say that the exact kl and tv columns do not agree on average with what the sampled tokens say."""
     apart = []
     for name, sampled, statistic in (("kl", "k3_sum", "k3"), ("tv", "shortfall_sum", "(1-rho)^+")):
         if f"{name}_sum" in s:
@@ -604,7 +604,7 @@ _REGRESSION = ("x", "d", "xx", "dd", "xd")
 
 
 def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
-    """A rollout distribution was sharpened or flattened: d is nearly a linear function of x = log roll."""
+    """Say that one policy was sharpened or flattened: d is nearly a linear function of x = log roll."""
     n, (x, d, xx, dd, xd) = s.tokens, (look.sums[name] for name in _REGRESSION)
     spread, scatter, joint = n * xx - x * x, n * dd - d * d, n * xd - x * d
     if n < _RELATION_TOKENS or not (spread > 0.0 and scatter > 0.0):

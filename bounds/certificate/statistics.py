@@ -7,7 +7,7 @@ Two ways give the same sums: NumPy, in some sixty passes, and a kernel compiled 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
 from bounds.divergence.rows import k2, k3
-from bounds.logs.traces import TraceSet
+from bounds.logs.traces import TraceSet, fingerprint
 from bounds.masks.statistics import Tokens, pooled
 
 #: Compiling takes two seconds: not worth it for a log with fewer tokens.
@@ -33,8 +33,6 @@ POSITIVE = 1e-6
 
 _PIECE = 2**15
 _MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
-_DRAWN_ONCE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 _SUMMED = ("log_ratio_sum", "k3_sum", "surrogate_sum", "shortfall_sum")
 #: Of each response, with d = log theta - log roll and rho = exp(d): sums of d, k3, rho - 1 and (1 - rho)^+; ends of d.
@@ -146,19 +144,6 @@ def _worst_case_error(part: Part) -> FloatArray:
     return np.asarray(gap)
 
 
-def fingerprint(traces: TraceSet) -> npt.NDArray[np.uint64]:
-    """Return a number [N] for the rollout log-probs of each response; 0 where it is likely enough to be drawn again.
-
-    Sum, ends and length stand for all of them: other responses do not agree in these to the last bit.
-    """
-    first, roll = traces.starts[:-1], traces.rollout
-    total, number = np.add.reduceat(roll, first), np.zeros(len(traces), dtype=np.uint64)
-    for values in (total, roll[first], roll[traces.starts[1:] - 1], traces.lengths.astype(np.float64)):
-        number = (number ^ values.view(np.uint64)) * _ODD
-        number ^= number >> np.uint64(32)
-    return np.where(total < _DRAWN_ONCE, np.maximum(number, np.uint64(1)), np.uint64(0))
-
-
 #: What is kept of each response: name -> array [N], or None where the log lacks what it needs. P is carried as log P;
 #: what overflows is inf, never clamped.
 COLUMNS: Mapping[str, _Column] = MappingProxyType(
@@ -216,11 +201,13 @@ def rows(part: Part, statistics: Iterable[str] = ()) -> dict[str, npt.NDArray[An
         What the log allows.
     """
     found = {name: values for name, column in COLUMNS.items() if (values := column(part)) is not None}
-    return found | statistics_of(part.traces, statistics)
+    return found | statistics_of(part.traces, tuple(statistics))
 
 
-def statistics_of(traces: TraceSet, names: Iterable[str]) -> dict[str, FloatArray]:
+def statistics_of(traces: TraceSet, names: Collection[str]) -> dict[str, FloatArray]:
     """Return statistics of each response, arrays [N]; ``names`` as in :func:`rows`."""
+    if not names:
+        return {}
     tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
     return {name: ASKED_FOR[name](traces) if name in ASKED_FOR else pooled(name, tokens) for name in names}
 

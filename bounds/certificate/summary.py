@@ -52,7 +52,7 @@ class Sees(Protocol):
         """Look at a part of the log."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Known:
     """What is known of a log beside its rows; a file keeps it."""
 

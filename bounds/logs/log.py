@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds._text import many
@@ -22,7 +21,7 @@ from bounds.logs.batch import Batch, Row, TraceError, Wanted, in_batches
 from bounds.logs.checks import Checked, Checker, Reading, paired, same
 from bounds.logs.decode import look
 from bounds.logs.formats import Format, detect, named, recognised
-from bounds.logs.traces import LeftOut, TraceSet, no_response
+from bounds.logs.traces import LeftOut, TraceSet, fingerprint, no_response
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Change = Callable[[TraceSet], TraceSet | None]
@@ -196,9 +195,9 @@ class Log:
         for file, batches in self._sources(skip, notes):
             for batch in batches:
                 seen = checker.check(batch)
-                repeats.see(seen, file)
-                part = self._changed(TraceSet.of_checked(seen))
-                if part is not None:
+                whole = TraceSet.of_checked(seen)
+                repeats.see(whole, seen, file)
+                if (part := self._changed(whole)) is not None:
                     left_out, responses = left_out + part.left_out, responses + len(part)
                     yield part
             repeats.refuse_chunks([f.path for f in self.files])
@@ -217,7 +216,7 @@ class Log:
         return part
 
     def _sources(self, skip: Collection[Path], notes: list[str]) -> Iterator[tuple[int | None, Iterator[Batch]]]:
-        """The number of each file and its batches; of a log in two halves all batches, whose rows say their file."""
+        """Yield the number of each file and its batches; of a log in two halves None, and rows that say their file."""
         if self.scored:
             sampled = (
                 (place, {**record, "file": k})
@@ -233,7 +232,7 @@ class Log:
                 yield k, self._batches(k)
 
     def _batches(self, number: int) -> Iterator[Batch]:
-        """The batches of a file, with what its place says: the step, and which rows answer one prompt."""
+        """Yield the batches of a file, with what its place says: the step, and which rows answer one prompt."""
         file = self.files[number]
         batches = file.batches(Wanted(prompts=self.group_size is None))
         if self.group_size is not None:
@@ -248,7 +247,7 @@ class Log:
 
 
 def _find(name: str, paths: Paths, format: Format | None) -> tuple[tuple[LogFile, ...], tuple[str, ...]]:
-    """The log files of paths, and notes on what was left out.
+    """Find the log files of paths, and say what was left out.
 
     Files in a folder that are no log are ignored, and counted. In folders and globs a file that its trainer has not
     finished is left out, and said; a file named by itself is refused.
@@ -277,7 +276,7 @@ def _listed(name: str, paths: Any) -> list[Path]:
 
 
 def _horizon(files: Iterable[LogFile]) -> int | None:
-    """The generation cap that the files carry, if they do."""
+    """Return the generation cap that the files carry, if they do."""
     said = {cap for f in files if (cap := f.format.horizon(f.path)) is not None}
     if len(said) > 1:
         raise TraceError(f"the files name different horizons ({', '.join(map(str, sorted(said)))}): give one")
@@ -320,7 +319,7 @@ def _in_glob(pattern: Path, format: Format | None, notes: list[str]) -> list[Log
 
 
 def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[LogFile]:
-    """The logs below a folder, all of one format."""
+    """Find the logs below a folder, all of one format."""
     places = sorted((p for p in folder.rglob("*") if p.is_file()), key=_natural)
     found = [(p, recognised(look(p), p)) for p in places]
     files = [LogFile(p, f) for p, f in found if f is not None and f.read is not None and format in (None, f)]
@@ -345,7 +344,7 @@ def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[Lo
 
 
 def _finished(files: list[LogFile], given: Path, notes: list[str]) -> list[LogFile]:
-    """Without those that their trainer may still be writing."""
+    """Leave out those that their trainer may still be writing."""
     reasons = {f.path: f.format.unfinished(f.path) for f in files}
     left_out = list(dict.fromkeys(r for r in reasons.values() if r))
     if files and all(reasons.values()):
@@ -355,7 +354,7 @@ def _finished(files: list[LogFile], given: Path, notes: list[str]) -> list[LogFi
 
 
 def _natural(path: Path) -> list[tuple[str, int]]:
-    """Sorts step_2 before step_10."""
+    """Sort step_2 before step_10."""
     parts = re.findall(r"(\D*)(\d*)", str(path), re.ASCII)
     return [(text, int(number[:18] or -1)) for text, number in parts]
 
@@ -368,7 +367,7 @@ def _rows(batches: Iterable[Batch]) -> Iterator[Row]:
 
 
 def _grouped(rows: Iterable[Row], path: Path, size: int) -> Iterator[Row]:
-    """Every ``size`` rows of a file answer one prompt; what the rows say of prompts must agree."""
+    """Give every ``size`` rows of a file one prompt; what the rows say of prompts must agree."""
     said: object = None
     row = -1
     for row, (where, record) in enumerate(rows):
@@ -383,7 +382,7 @@ def _grouped(rows: Iterable[Row], path: Path, size: int) -> Iterator[Row]:
 
 
 def _join(sampled: Iterator[Row], scored: Iterator[Row], notes: list[str]) -> Iterator[Row]:
-    """Rows with both policies: what the rollout policy sampled, and the same tokens scored by the trained weights."""
+    """Join what the rollout policy sampled to the same tokens scored by the trained weights."""
     unchecked = 0
     for ours, theirs in _pairs(sampled, scored):
         record, compared = paired(ours, theirs)
@@ -396,7 +395,7 @@ def _join(sampled: Iterator[Row], scored: Iterator[Row], notes: list[str]) -> It
 
 
 def _pairs(sampled: Iterator[Row], scored: Iterator[Row]) -> Iterator[tuple[Row, Row]]:
-    """The rows that belong together: by ``row_id`` where both halves have it, else by order.
+    """Pair the rows that belong together: by ``row_id`` where both halves have it, else by order.
 
     Rows wait for their partner, so memory is that of the disorder between the halves, not of the log.
     """
@@ -422,12 +421,10 @@ def _pairs(sampled: Iterator[Row], scored: Iterator[Row]) -> Iterator[tuple[Row,
             raise TraceError(f"{first}: {many(len(waiting[side]), f'{name} row')} without a partner in the other half")
 
 
-# --- rows that stand there twice --------------------------------------------------------------------------------
+# --- files that stand there twice -------------------------------------------------------------------------------
 
-_SLOTS = 2**20  # 12 MB however long the log; past a million responses some repeats go unseen
-_PROBABLE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
+_SLOTS = 2**20  # 16 MB however long the log; past a million responses some repeats go unseen
 _FEWEST = 5
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class _Repeats:
@@ -439,19 +436,13 @@ class _Repeats:
         self._rows: Counter[int] = Counter()  # of each file, those that were looked at
         self._again: Counter[tuple[int, int]] = Counter()  # of an earlier and a later file, rows that stand in both
 
-    def see(self, batch: Checked, file: int | None) -> None:
-        """Look at the rows of a file; None where each row says its file.
-
-        Sum, ends and length of the log-probs stand for all of them: other responses do not agree to the last bit.
-        """
-        drawn, starts, lengths = batch.column("rollout_logprobs"), batch.starts, batch.lengths
-        full = np.flatnonzero(lengths)
-        with np.errstate(invalid="ignore"):  # of inf and -inf, in rows that are dropped
-            total = np.add.reduceat(drawn, starts[full])
-        rows, total = full[total < _PROBABLE], total[total < _PROBABLE]
-        prompts = np.array([hash(batch.prompts[row]) for row in rows.tolist()], dtype=np.int64)
-        number = _mixed(prompts, total, drawn[starts[rows]], drawn[starts[rows + 1] - 1], lengths[rows])
-        files = np.full(rows.size, file) if file is not None else np.array(batch.batch.rows["file"])[rows]
+    def see(self, part: TraceSet, seen: Checked, file: int | None) -> None:
+        """Look at responses of a file, taken from these rows; None where each row says its file."""
+        drawn = fingerprint(part)
+        rows = np.flatnonzero(seen.used)[drawn > 0]
+        prompts = np.array([hash(seen.prompts[row]) for row in rows.tolist()], dtype=np.int64).view(np.uint64)
+        number = np.maximum(drawn[drawn > 0] + prompts, np.uint64(1))
+        files = np.full(rows.size, file) if file is not None else np.array(seen.batch.rows["file"])[rows]
         slot = number % np.uint64(_SLOTS)
         again = self._seen[slot] == number
         pairs = zip(self._file[slot[again]].tolist(), files[again].tolist(), strict=True)
@@ -467,12 +458,3 @@ class _Repeats:
                     f"{paths[later]}: {again} of its responses stand, bitwise the same, in a file before it (chunks "
                     "that repeat earlier ones?); give each response once"
                 )
-
-
-def _mixed(*columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """A number, not 0, for each row of some columns of 64 bits; equal rows have equal numbers."""
-    number = np.zeros(columns[0].size, dtype=np.uint64)
-    for column in columns:
-        number = (number ^ column.view(np.uint64)) * _ODD
-        number ^= number >> np.uint64(32)
-    return np.maximum(number, np.uint64(1))
