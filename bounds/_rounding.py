@@ -31,11 +31,7 @@ def exact(x: float) -> Fraction:
 
 
 def round_up(x: Fraction) -> float:
-    """Return the smallest float64 that is not below the rational ``x``, or +inf beyond the largest.
-
-    >>> round_up(Fraction(1, 10)) >= Fraction(1, 10)
-    True
-    """
+    """Return the smallest float64 that is not below the rational ``x``, or +inf beyond the largest."""
     if abs(x) > Fraction(sys.float_info.max):
         return math.inf if x > 0 else -sys.float_info.max
     nearest = float(x)
@@ -43,11 +39,7 @@ def round_up(x: Fraction) -> float:
 
 
 def round_down(x: Fraction) -> float:
-    """Return the largest float64 that is not above the rational ``x``, or -inf below the least.
-
-    >>> round_down(Fraction(-1, 10)) <= Fraction(-1, 10)
-    True
-    """
+    """Return the largest float64 that is not above the rational ``x``, or -inf below the least."""
     return 0.0 - round_up(-x)  # never -0.0
 
 
@@ -141,24 +133,15 @@ def _scaled_dot_up(a: FloatArray, b: FloatArray, roundings: int) -> Fraction:
 
     Both are scaled by powers of two to have their largest entry near 1.
     """
-    shift_a, shift_b = (_exponent(x) for x in (a, b))
+    shift_a, shift_b = (math.frexp(float(x.max(initial=0.0)))[1] for x in (a, b))  # 0 of inf
     both = (a > 0.0) & (b > 0.0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        products = np.where(both, _scaled(a, -shift_a) * _scaled(b, -shift_b), 0.0)
+        products = np.where(both, np.ldexp(a, -shift_a) * np.ldexp(b, -shift_b), 0.0)
         total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
     if math.isinf(total):
         return INFINITE
     least = Fraction(math.ulp(0.0)) * underflowed
     return (_raised(total, a.size, roundings + 1) + least) * Fraction(2) ** (shift_a + shift_b)
-
-
-def _scaled(x: FloatArray, shift: int) -> FloatArray:
-    return x * 2.0**shift if abs(shift) < 1000 else np.ldexp(x, shift)
-
-
-def _exponent(x: FloatArray) -> int:
-    largest = float(x.max(initial=0.0))
-    return math.frexp(largest)[1] if math.isfinite(largest) else 0
 
 
 def enclosure(function: Callable[[Any], Any], bits: int = 0) -> tuple[Fraction, Fraction]:
