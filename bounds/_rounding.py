@@ -86,11 +86,6 @@ def largest_float(holds: Callable[[float], bool], low: float, high: float) -> fl
     return None if found is None else number(found)
 
 
-def floor_within(x: Fraction, limit: int) -> int:
-    """Return min(floor(x), limit)."""
-    return limit if x >= limit else math.floor(x)
-
-
 def sum_up(terms: FloatArray, roundings: int = 0) -> Fraction:
     """Bound from above the exact sum of non-negative float64 terms (inf allowed).
 
