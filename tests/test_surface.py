@@ -97,8 +97,22 @@ def test_commands_start_light():
     for command, never in (("bstar --T 10 --delta 1e-4", "numba|scipy|pandas"), ("certify", "numba")):
         run = [sys.executable, "-X", "importtime", "-m", "bounds", *command.split()]
         imported = subprocess.run(run, capture_output=True, text=True, check=True).stderr
-        assert "bounds.cli" in imported
+        assert "bounds.cli.main" in imported
         assert not re.search(rf"\| +({never})$", imported, re.MULTILINE), command
+
+
+def test_the_old_home_of_the_training_hooks_is_the_new_one():
+    """Whichever way it is imported first; and torch is not asked for."""
+    for code in (
+        "import bounds.surface.training; found = bounds.surface.training.Monitor",
+        "from bounds.surface.training import Monitor as found",
+        "from bounds.surface import training; found = training.Monitor",
+    ):
+        asked = (
+            f"import sys; {code}; from bounds.training import Monitor; print(found is Monitor, 'torch' in sys.modules)"
+        )
+        out = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+        assert out == "True False\n", code
 
 
 def test_every_public_callable_is_documented():

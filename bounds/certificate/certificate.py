@@ -160,6 +160,21 @@ class Certificate(Result):
         interval = intervals[name]
         return None if interval is None or self.shows_nothing else (interval.high if upper else interval.low)
 
+    def unmet(self, name: str, sign: str, limit: float) -> str:
+        """Say what was found instead of a quantity "<=" or ">=" its limit, or nothing where the whole interval is."""
+        upper = sign == "<="
+        found = self.quantity(name, upper=upper)
+        if found is not None and (found <= limit if upper else found >= limit):
+            return ""
+        if found is not None:
+            end = "" if name.startswith("b_star") else f"its {'upper' if upper else 'lower'} limit "
+            what = f"{end}{found:.6g}"
+        elif self.shows_nothing:
+            what = "both policies' log-probs bitwise identical, as copies are (the same for certain: --assume delta=0)"
+        else:
+            what = self.reasons.get(name, "nothing that is more than optimistic")
+        return f"{name}{sign}{limit:g}, found {what}"
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each estimate, and for each interval of J(theta) - J(roll)."""
         import pandas as pd

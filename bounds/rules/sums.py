@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray
-from bounds._rounding import INFINITE, exact, floor_within, interval, round_up, sqrt_enclosure, sqrt_up, upper_value
+from bounds._rounding import INFINITE, exact, interval, round_up, sqrt_enclosure, sqrt_up, upper_value
 
 _DIRECT = 128  # partial sums of square roots up to here are added one by one
 # zeta(-1/2) enclosed between two rationals (DLMF 25.2; the tests recompute it with mpmath)
@@ -78,8 +78,9 @@ def crossings(T: int, epsilon: Fraction | None, delta: Fraction | None) -> tuple
         return (T - 1, T - 1) if epsilon == 0 else (0, T - 1)
     linear = 0
     if epsilon is not None:
-        linear = floor_within(1 / epsilon if delta is None else min(1 / epsilon, delta / (2 * epsilon**2)), T - 1)
-    return linear, linear if delta is None else max(linear, floor_within(2 / delta, T - 1))
+        steps = 1 / epsilon if delta is None else min(1 / epsilon, delta / (2 * epsilon**2))
+        linear = min(math.floor(steps), T - 1)
+    return linear, linear if delta is None else max(linear, min(math.floor(2 / delta), T - 1))
 
 
 @lru_cache(maxsize=1024)
