@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bounds import open_log
 from scipy import stats
 
 import bounds
+from bounds import open_log
 from bounds.cli.main import main
 from bounds.divergence.rows import k3
 from bounds.questions.explain import _Concentration
