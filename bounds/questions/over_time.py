@@ -20,7 +20,6 @@ from bounds.intervals import clustered_mean
 from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
-from bounds.questions.parts import labels_in_order
 from bounds.results import Interval, IntervalTable, Result, Standing
 
 _LEAST = 1e-15  # an error probability that 1 - error can still say
@@ -136,7 +135,7 @@ def over_time(
         raise TraceError("the log names no steps (field step)")
     keep = np.ones(len(summary), dtype=np.bool_) if chosen is None else kept(summary, chosen)
     kl, _ = kl_of_responses(summary)
-    names, codes = labels_in_order(summary, "step")
+    names, codes = summary.labels_in_order("step")
     rows, facts = {}, {}
     for k, name in enumerate(names):
         error = (1.0 - confidence) / ((k + 1.0) * (k + 2.0) if time_uniform else 1.0)
