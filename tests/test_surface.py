@@ -95,7 +95,7 @@ def test_commands_start_light():
     for command, never in (("bstar --T 10 --delta 1e-4", "numba|scipy|pandas"), ("certify", "numba")):
         run = [sys.executable, "-X", "importtime", "-m", "bounds", *command.split()]
         imported = subprocess.run(run, capture_output=True, text=True, check=True).stderr
-        assert "bounds.surface" in imported
+        assert "bounds.cli" in imported
         assert not re.search(rf"\| +({never})$", imported, re.MULTILINE), command
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import bounds
+from bounds.logs.traces import LeftOut, Seen
 
 
 def record(rollout, train, **more):
@@ -520,6 +521,58 @@ def test_prompt_ids_of_any_kind():
 def test_strange_values_are_refused_by_row_and_field(bad):
     with pytest.raises(bounds.TraceError, match=f"row 0: {next(iter(bad))}"):
         trace_set({**GOOD, **bad})
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"reward": "1.0"}, "row 0: reward must be a number, got '1.0'"),
+        ({"reward": [1.0]}, "row 0: reward must be a number"),
+        ({"tokens": 5}, "row 0: tokens must be a flat list of ids or texts"),
+        ({"tokens": [[1], [1, 2], [3]]}, "row 0: tokens must be a flat list"),
+    ],
+)
+def test_a_number_is_a_number_in_memory_as_in_files(bad, message):
+    with pytest.raises(bounds.TraceError, match=message):
+        trace_set({**GOOD, **bad})
+
+
+FAULTS = {
+    "not a number": {"train_logprobs": ["x"]},
+    "lacks": {"train_logprobs": None},
+    "misnamed": {"loss_mask": [1, 1, 1]},
+    "length": {"kl": [0.1]},
+    "mask": {"mask": [1, 1, 2]},
+    "missing": {"rollout_logprobs": [-1.0, None, -1.0]},
+    "positive": {"rollout_logprobs": [-1.0, 0.5, -1.0]},
+    "divergence": {"kl": [0.1, -1.0, 0.1]},
+    "reward": {"reward": 2.0},
+    "long": {name: [-1.0] * 5 for name in ("rollout_logprobs", "train_logprobs", "kl", "mask")},
+    "in some rows only": {"kl": None},
+}
+
+
+@pytest.mark.parametrize("tokens", [2**18, 4], ids=["one batch", "many"])
+@pytest.mark.parametrize("first", FAULTS)
+def test_the_first_bad_row_is_named_whatever_is_wrong_with_it(monkeypatch, first, tokens):
+    monkeypatch.setattr("bounds.logs.batch.BATCH_TOKENS", tokens)
+    good = {**GOOD, "kl": [0.1, 0.3, 0.1], "mask": [1, 1, 0]}
+    bad = {**good, **({"mask": None} if first == "misnamed" else {}), **FAULTS[first]}
+    if first == "long":
+        bad = {**bad, "kl": [0.1] * 5, "mask": [1] * 5}
+    for later in FAULTS.values():
+        with pytest.raises(bounds.TraceError, match=r"^row 2: ") as alone:
+            trace_set(good, good, bad, horizon=4)
+        with pytest.raises(bounds.TraceError) as both:
+            trace_set(good, good, bad, {**good, **later}, horizon=4)
+        assert str(both.value) == str(alone.value)
+
+
+def test_what_was_left_out_of_parts_adds_up():
+    a = LeftOut(empty=Seen(2, "row 10"), padding=1, notes=("a",))
+    b = LeftOut(empty=Seen(1, "row 9"), dropped=Seen(1, "row 3"), lifted=2, notes=("b",))
+    assert a + b == LeftOut(Seen(3, "row 9"), 1, Seen(1, "row 3"), 2, Seen(), 0, ("a", "b"))
+    assert Seen() + Seen() == Seen()
 
 
 @pytest.mark.parametrize(

@@ -95,14 +95,14 @@ def _exp(x: Any, taylor: Any) -> Any:
 
 @_fused
 def _k3(d: Any, taylor: Any) -> Any:
-    """exp(d) - 1 - d, also where it cancels: at k = 0 only the series is left."""
+    """Compute exp(d) - 1 - d, also where it cancels: at k = 0 only the series is left."""
     power, r = _split(d)
     return power * (r * r * _series(r, taylor)) + ((power * r - d) + (power - 1.0))
 
 
 @_fused
 def _two_sum(x: Any, y: Any) -> Any:
-    """The float x + y and what was lost in rounding it (Knuth); the latter is NaN for infinities."""
+    """Return the float x + y and what was lost in rounding it (Knuth); the latter is NaN for infinities."""
     total = x + y
     part = total - x
     return total, (x - (total - part)) + (y - part)
@@ -110,7 +110,7 @@ def _two_sum(x: Any, y: Any) -> Any:
 
 @_fused
 def _log_ratio(a: Any, b: Any, gap: float, low: float) -> Any:
-    """The float nearest to b - a - (gap + low), however much of it cancels; then roughly, also for infinities."""
+    """Return the float nearest to b - a - (gap + low), however much cancels, and roughly that, also for infinities."""
     difference, lost = _two_sum(np.float64(b), -np.float64(a))
     rough = difference - gap
     return rough + (lost - low), rough
@@ -128,7 +128,7 @@ def _normalisers(a: Any, b: Any, top_a: Any, top_b: Any) -> Any:
 
 @njit
 def _guess(a: Any, b: Any, top_a: Any, top_b: Any) -> Any:
-    """The difference of the log-normalisers, to 1e-6."""
+    """Return the difference of the log-normalisers, to 1e-6."""
     za = zb = 0.0
     for j in range(0, a.size, _BLOCK):
         part = _normalisers(a[j : j + _BLOCK], b[j : j + _BLOCK], top_a, top_b)
@@ -138,7 +138,7 @@ def _guess(a: Any, b: Any, top_a: Any, top_b: Any) -> Any:
 
 @_sums
 def _near(a: Any, b: Any, top_a: float, gap: float, low: float, taylor: Any) -> Any:
-    """The sums but the missing mass, the mass of what is _NEAR, and how many tokens are left out as _FAR."""
+    """Return the sums but the missing mass, the mass of what is _NEAR, and how many tokens are left out as _FAR."""
     total = rest = minus_log = kl = shift = distance = chi2 = jeffreys = below = near = far = 0.0
     for i in range(a.size):
         x: Any = np.float64(a[i]) - top_a

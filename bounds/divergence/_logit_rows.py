@@ -48,7 +48,7 @@ class Rows:
         return self.array[i:j]
 
     def numbers(self, stored: Any) -> Any:
-        """Stored rows as float32 or float64, contiguous; a copy only where they are not."""
+        """Return stored rows as float32 or float64, contiguous; a copy only where they are not."""
         if self.bfloat16:
             return (stored.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
         wide = np.float64 if stored.dtype.itemsize == 8 else np.float32
@@ -59,7 +59,7 @@ class TensorRows(Rows):
     """Rows of a torch tensor, brought from its device as they are wanted; those of the host are not copied."""
 
     def read(self, i: int, j: int) -> Any:
-        """Rows i to j; bfloat16 as int16, because NumPy has no such type and torch's uint16 is recent."""
+        """Read rows i to j; bfloat16 as int16, because NumPy has no such type and torch's uint16 is recent."""
         return self.array[i:j].cpu().numpy()
 
 

@@ -94,7 +94,7 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
 
 
 def _sums(roll: Rows, theta: Rows, precise: bool) -> FloatArray:
-    """Chunks of rows, each small enough for the cache of a core, over all cores; NumPy and the kernel free the GIL."""
+    """Sum chunks of rows, each small enough for the cache, on all cores; NumPy and the kernel free the GIL."""
     from bounds.divergence._logit_kernel import FAST, PRECISE, sweep
 
     n, width = roll.shape
@@ -130,7 +130,7 @@ def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
 
 
 def _divergences(sums: FloatArray) -> LogitDivergences:
-    """What follows from the sums [n, 10] of :func:`~bounds.divergence._logit_kernel.sweep`."""
+    """Return what follows from the sums [n, 10] of :func:`~bounds.divergence._logit_kernel.sweep`."""
     total, rest, minus_log, *others = sums.T
     kl, shift, distance, chi2, reverse, below, missing = (x / total for x in others)
     theta = 1.0 + shift  # the mass of theta'

@@ -45,7 +45,7 @@ def read_traces(paths: Paths, **options: Any) -> TraceSet:
 
 
 def example_path(name: str = "responses") -> Path:
-    """An example log inside the package: "responses" of one step, or a whole "run" (see bounds/data/README.md).
+    """Return where an example log stands: "responses" of one step, or a whole "run" (see bounds/data/README.md).
 
     Raises
     ------
@@ -58,5 +58,5 @@ def example_path(name: str = "responses") -> Path:
 
 
 def example_traces(name: str = "responses") -> TraceSet:
-    """An example log inside the package, read; names as for ``example_path``."""
+    """Read an example log inside the package; names as for ``example_path``."""
     return read_traces(example_path(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ LABELS = ("step", "weight_version", "environment")
 RECORD_FIELDS = ("prompt_id", "prompt_tokens", "reward", *NUMBERS, *LABELS, "tokens")
 #: Fields that a record has once; ``row_id`` joins two halves of a log, ``file`` is the number of the file it is from.
 ROW_FIELDS = ("prompt_id", "prompt_tokens", "reward", *LABELS, "row_id", "file")
+
+#: Prompt ids by which pandas says nothing.
+_NAMELESS = frozenset({"", "nan", "NaT", "<NA>"})
 
 #: Where a record stands ("file:line: row 3"), and the record, in the canonical names.
 Row = tuple[str, Mapping[str, Any]]
@@ -60,8 +64,8 @@ class Ragged:
         """Put lists together; None where a row has none."""
         given = np.array([values is not None for values in lists])
         sizes = [0 if values is None else values.size for values in lists]
-        values = np.concatenate([values for values in lists if values is not None])
-        return cls(values, np.concatenate([[0], np.cumsum(sizes)]), given)
+        full = [values for values in lists if values is not None and values.size]  # an empty list has no dtype
+        return cls(np.concatenate(full or [np.zeros(0)]), np.concatenate([[0], np.cumsum(sizes)]), given)
 
     @property
     def lengths(self) -> IntArray:
@@ -104,6 +108,11 @@ class Batch:
         """Return a field that a record has once [rows]; None where it lacks it."""
         return self.rows[name] if name in self.rows else [None] * len(self)
 
+    def prompts(self) -> list[str | None]:
+        """Return what each row says of its prompt: its id as text (3 and 3.0 are one), else its tokens, else None."""
+        both = zip(self.row_field("prompt_id"), self.row_field("prompt_tokens"), strict=True)
+        return [_prompt(name, tokens) for name, tokens in both]
+
     def head(self, rows: int) -> Batch:
         """Return the first rows."""
         return replace(
@@ -115,11 +124,29 @@ class Batch:
         )
 
     def records(self) -> Iterator[Row]:
-        """Yield the rows one by one; a field that is not read is ``...``."""
+        """Yield the rows one by one; the first row that has a field that is not read has ``...`` there."""
         fields: dict[str, Any] = {**self.tokens, **self.rows}
         for i, place in enumerate(self.places):
-            unread = {name: ... for name, first in self.others.items() if first <= i}
+            unread = {name: ... for name, first in self.others.items() if first == i}
             yield place, {name: values[i] for name, values in fields.items()} | unread
+
+
+def _prompt(name: object, tokens: object) -> str | None:
+    if isinstance(name, str) and name not in _NAMELESS:
+        return name
+    if name is not None and str(name) not in _NAMELESS:
+        return _of_tokens(name) if np.ndim(name) else plain_text(name)  # type: ignore[arg-type]
+    return None if tokens is None else _of_tokens(tokens)
+
+
+def _of_tokens(tokens: object) -> str:
+    return "tokens " + hashlib.blake2b(str(np.asarray(tokens).tolist()).encode(), digest_size=8).hexdigest()
+
+
+def plain_text(value: object) -> str:
+    """Return a name as text; 3 and 3.0 are one."""
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
 
 
 def in_batches(records: Iterable[Row]) -> Iterator[Batch]:
@@ -236,7 +263,7 @@ def _packed(values: list[Any]) -> FloatArray | None:
 
 
 def _ids(values: object, name: str, where: str) -> npt.NDArray[Any]:
-    """Token ids or texts."""
+    """Return token ids or texts."""
     try:
         ids = np.asarray(values)
     except ValueError as error:  # lists of different lengths

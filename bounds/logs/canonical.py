@@ -125,14 +125,14 @@ def _parquet(path: Path) -> Iterator[Batch]:
 
 
 def _batch_rows(metadata: Any) -> int:
-    """Rows of one batch, so that a batch stays small however long the responses are."""
+    """Choose the rows of one batch, so that a batch stays small however long the responses are."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     size = sum(max(g.total_byte_size, 0) for g in groups) // max(metadata.num_rows, 1)
     return int(np.clip(_BATCH_BYTES // max(size, 1), 1, 2**16))
 
 
 def _plain(name: str, kind: Any) -> bool:
-    """Whether a column has the type that it should have, so that all of it is converted at once."""
+    """Say whether a column has the type that it should have, so that all of it is converted at once."""
     from pyarrow import types
 
     def is_number(kind: Any) -> bool:
@@ -159,7 +159,7 @@ def _side_by_side(places: list[str], columns: Mapping[str, Any], others: Mapping
 
 
 def _ragged(column: Any) -> Ragged:
-    """A column of lists, without what may stand in a null list."""
+    """Return a column of lists, without what may stand in a null list."""
     import pyarrow as pa
 
     lists = column.cast(pa.list_(column.type.value_type))

@@ -7,7 +7,6 @@ A missing value never counts as zero divergence.
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,9 +30,6 @@ _LOGPROBS = ("rollout_logprobs", "train_logprobs", "old_logprobs")
 _REQUIRED = _LOGPROBS[:2]
 #: What all responses of a log have, or none.
 _OPTIONAL = ("mask", "old_logprobs", *EXACT_RANGE, "reward")
-
-#: Prompt ids by which pandas says nothing.
-_NAMELESS = frozenset({"", "nan", "NaT", "<NA>"})
 
 #: The first bad row of a batch, and what is wrong with it.
 Found = tuple[int, str] | None
@@ -123,7 +119,7 @@ class Checked:
         return len(self.batch)
 
     def given(self, name: str) -> BoolArray:
-        """Whether each row has a field [rows]."""
+        """Return whether each row has a field [rows]."""
         if name in self.batch.tokens:
             return self.batch.tokens[name].given
         if name in self.batch.rows:
@@ -166,7 +162,7 @@ class Checked:
         return self._columns.get(name)
 
     def within(self, name: str, low: float, high: float) -> bool:
-        """Whether all values of a column are in a range; so is a column that is not there, and never NaN."""
+        """Say whether all values of a column are in a range; a column that is not there is, and NaN never is."""
         values = self.column(name)
         if values is None or not values.size:
             return True
@@ -218,9 +214,8 @@ class Checked:
 
     @cached_property
     def prompts(self) -> list[str | None]:
-        """What each row says of its prompt: its id as text (3 and 3.0 are one), else its tokens, else nothing."""
-        both = zip(self.batch.row_field("prompt_id"), self.batch.row_field("prompt_tokens"), strict=True)
-        return [_prompt(name, tokens) for name, tokens in both]
+        """What each row says of its prompt [rows]."""
+        return self.batch.prompts()
 
     @property
     def shape(self) -> Shape | None:
@@ -231,30 +226,12 @@ class Checked:
         return Shape(self.batch.places[first], {name: bool(self.given(name)[first]) for name in _OPTIONAL})
 
 
-def _prompt(name: object, tokens: object) -> str | None:
-    if isinstance(name, str) and name not in _NAMELESS:
-        return name
-    if name is not None and str(name) not in _NAMELESS:
-        return _of_tokens(name) if np.ndim(name) else plain_text(name)  # type: ignore[arg-type]
-    return None if tokens is None else _of_tokens(tokens)
-
-
-def _of_tokens(tokens: object) -> str:
-    return "tokens " + hashlib.blake2b(str(np.asarray(tokens).tolist()).encode(), digest_size=8).hexdigest()
-
-
-def plain_text(value: object) -> str:
-    """Return a name as text; 3 and 3.0 are one."""
-    whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
-
-
 def _first(bad: BoolArray) -> int | None:
     return int(np.argmax(bad)) if bad.any() else None
 
 
 def _lacks(seen: Checked, name: str) -> Found:
-    """A policy's log-probs that are not there; perhaps under another name, or in another file."""
+    """Find a policy's log-probs missing; they may stand under another name, or in another file."""
     row = _first(~seen.given(name))
     if row is None:
         return None
@@ -272,7 +249,7 @@ def _lacks(seen: Checked, name: str) -> Found:
 
 
 def _misnamed(seen: Checked, name: str, is_meant: Callable[[str], bool], what: str) -> Found:
-    """A field under another name would be ignored."""
+    """Find a field under another name, which would be ignored."""
     lacking = ~seen.given(name)
     for other, first in seen.batch.others.items():
         if is_meant(other) and lacking[first]:
@@ -281,7 +258,7 @@ def _misnamed(seen: Checked, name: str, is_meant: Callable[[str], bool], what: s
 
 
 def _other_length(seen: Checked, name: str) -> Found:
-    """Every field has an entry for each token."""
+    """Find a field that has not one entry for each token."""
     if name not in seen.batch.tokens:
         return None
     rollout, lists = seen.batch.tokens["rollout_logprobs"], seen.batch.tokens[name]
@@ -292,7 +269,7 @@ def _other_length(seen: Checked, name: str) -> Found:
 
 
 def _no_mask(seen: Checked) -> Found:
-    """A mask is 0 or 1."""
+    """Find a mask that is neither 0 nor 1."""
     if "mask" not in seen.batch.tokens:
         return None
     mask = seen.batch.tokens["mask"]
@@ -304,7 +281,7 @@ def _no_mask(seen: Checked) -> Found:
 
 
 def _missing(seen: Checked, name: str) -> Found:
-    """Null, NaN, or a filler that trainers write for what they do not have."""
+    """Find null, NaN, or a filler that trainers write for what they do not have."""
     missing = seen.missing(name)
     if missing is None or (k := _first(missing)) is None:
         return None
@@ -325,7 +302,7 @@ def _refused_missing(seen: Checked, name: str) -> Found:
 
 
 def _impossible(seen: Checked, name: str) -> Found:
-    """A log-probability above 0 or an exact divergence outside its range, but for rounding."""
+    """Find a log-probability above 0 or an exact divergence outside its range, but for rounding."""
     low, high, domain, why = _domain(name, seen.reading.logprob_dtype)
     if seen.within(name, low, high):
         return None
@@ -337,7 +314,7 @@ def _impossible(seen: Checked, name: str) -> Found:
 
 
 def _domain(name: str, dtype: str) -> tuple[float, float, str, str]:
-    """The least and the largest value, what that is called, and what may be done about another."""
+    """Return the least and the largest value, what that is called, and what may be done about another."""
     if name in EXACT_RANGE:
         top = EXACT_RANGE[name]
         called = "a number >= 0" if np.isinf(top) else f"a number in [0, {top:g}]"
@@ -366,7 +343,7 @@ def _too_long(seen: Checked) -> Found:
 
 
 def _in_some_rows_only(seen: Checked, name: str) -> Found:
-    """What is logged for some responses and not for others."""
+    """Find what is given for some responses and not for others."""
     shape = seen.shape
     row = None if shape is None else _first(seen.used & (seen.given(name) != shape.has[name]))
     if shape is None or row is None:
@@ -426,12 +403,12 @@ def paired(sampled: Row, scored: Row) -> tuple[dict[str, Any], bool]:
 
 
 def same(a: object, b: object) -> bool:
-    """Whether two fields of records are equal, also lists of numbers."""
+    """Say whether two fields of records are equal, also lists of numbers."""
     return bool(np.asarray(a).tolist() == np.asarray(b).tolist())
 
 
 def _same_tokens(ours: Any, theirs: Any, size: int, where: str) -> bool:
-    """Whether both halves have token ids, which must then be equal on the response."""
+    """Say whether both halves have token ids, which must then be equal on the response."""
     if ours is None or theirs is None:
         return False
     end = theirs[max(theirs.size - size, 0) :]

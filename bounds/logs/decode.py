@@ -9,11 +9,11 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from threading import Thread
+from typing import Any, BinaryIO, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -59,7 +59,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def look(path: Path) -> Head:
-    """What can be seen at the beginning of a file.
+    """See what stands at the beginning of a file.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def look(path: Path) -> Head:
 
 
 def documents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Where each JSON value of a file stands, and its text.
+    """Yield where each JSON value of a file stands, and its text.
 
     One value a line; or one value, or one array of values, spread over many lines.
 
@@ -106,7 +106,7 @@ def documents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T]]:
-    """Where each JSON value of a file stands, and the value, decoded to the fields that are needed.
+    """Yield where each JSON value of a file stands, and the value, decoded to the fields that are needed.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T
 
 
 def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
-    """One JSON value; NaN and Infinity, which Python's json writes, are read although they are not JSON."""
+    """Decode one JSON value; NaN and Infinity, which Python's json writes, are read although they are not JSON."""
     try:
         try:
             return decoder.decode(text)
@@ -132,16 +132,44 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, none of them None; while one is used, a thread reads the next."""
-    with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(next, items, None)
-        while (item := following.result()) is not None:
-            following = reader.submit(next, items, None)
-            yield item
+    """Yield the same items, none of them None; while one is used, a thread reads the next.
+
+    A thread reads one item and ends: there is nothing to be shut down, and so nothing to wait for, when the rest is not
+    wanted. (A pool must be shut down; where the garbage collector does it, that may never end.)
+    """
+    following = _Reading(items)
+    while (item := following.result()) is not None:
+        following = _Reading(items)
+        yield item
+
+
+class _Reading(Thread, Generic[T]):
+    """The next item, while it is read."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        super().__init__()
+        self._items = items
+        self._item: T | None = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Read it."""
+        try:
+            self._item = next(self._items, None)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> T | None:
+        """Wait for it; None at the end."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._item
 
 
 def field_names(text: bytes) -> tuple[str, ...]:
-    """The field names of a JSON object; none for anything else."""
+    """Return the field names of a JSON object; none for anything else."""
     try:
         try:
             return tuple(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
@@ -154,7 +182,7 @@ def field_names(text: bytes) -> tuple[str, ...]:
 
 
 def unwrapped(values: Any) -> Any:
-    """A list, out of the list of length 1 that may wrap it."""
+    """Take a list out of the list of length 1 that may wrap it."""
     return values[0] if values is not None and len(values) == 1 and isinstance(values[0], list) else values
 
 
@@ -175,7 +203,7 @@ def required(values: Any, name: str, where: str) -> FloatArray:
 
 
 def prompt_key(tokens: list[int] | None, mask: FloatArray, where: str) -> str | None:
-    """A name for the prompt: a hash of the token ids before the first policy token; None where there are none.
+    """Name a prompt by a hash of the token ids before the first policy token; None where there are none.
 
     Raises
     ------
@@ -191,12 +219,12 @@ def prompt_key(tokens: list[int] | None, mask: FloatArray, where: str) -> str | 
 
 
 def hashed(tokens: FloatArray) -> str | None:
-    """A name for a prompt, from its token ids; None where there are none."""
+    """Name a prompt by a hash of its token ids; None where there are none."""
     return "tokens:" + hashlib.blake2b(tokens.tobytes(), digest_size=12).hexdigest() if tokens.size else None
 
 
 def without_first(logprobs: FloatArray) -> FloatArray:
-    """No policy predicts the first token of a sequence: what stands there is a filler, that is, missing."""
+    """Call the first log-prob missing: no policy predicts the first token of a sequence, and a filler stands there."""
     logprobs[:1] = np.nan
     return logprobs
 
@@ -206,7 +234,7 @@ def _compression(head: bytes) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines of a file, counted from 1, without a byte order mark."""
+    """Yield the lines of a file, counted from 1, without a byte order mark."""
     number = 0
     try:
         with opened(path) as file:
@@ -221,7 +249,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _whole(path: Path, texts: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
-    """The values of a file that is one JSON value, or an array of them."""
+    """Yield the values of a file that is one JSON value, or an array of them."""
     body = bytearray()
     for text in texts:
         body += text
@@ -247,7 +275,7 @@ def _refuse_longer(size: int, place: str) -> None:
 
 
 def _json_keys(path: Path) -> frozenset[str]:
-    """The field names of the first record; none where it is no object."""
+    """Return the field names of the first record; none where it is no object."""
     try:
         _, text = next(documents(path))
     except (StopIteration, TraceError):
@@ -266,7 +294,7 @@ def _parquet_keys(path: Path) -> frozenset[str]:
 
 
 def _torch_names(path: Path) -> frozenset[str] | None:
-    """The short texts in the pickle of a torch.save file, found by searching its bytes; None for another zip."""
+    """Search the pickle of a torch.save file for its short texts, as bytes; None for another zip."""
     try:
         with zipfile.ZipFile(path) as archive:
             name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))

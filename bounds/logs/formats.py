@@ -48,7 +48,7 @@ class Format:
     unfinished: Callable[[Path], str] = _finished
 
     def recognises(self, head: Head) -> bool:
-        """Whether a file that begins so has this format."""
+        """Say whether a file that begins so has this format."""
         keys = head.keys | ({_ANY_LOGPROBS} if head.has_logprobs else frozenset())
         known = any(sign <= keys for sign in self.signs)
         return head.container in self.containers and known and keys.isdisjoint(self.without)

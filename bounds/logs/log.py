@@ -217,7 +217,7 @@ class Log:
         return part
 
     def _sources(self, skip: Collection[Path], notes: list[str]) -> Iterator[tuple[int | None, Iterator[Batch]]]:
-        """The number of each file and its batches; of a log in two halves all batches, whose rows say their file."""
+        """Yield the number of each file and its batches; of a log in two halves None, and rows that say their file."""
         if self.scored:
             sampled = (
                 (place, {**record, "file": k})
@@ -233,7 +233,7 @@ class Log:
                 yield k, self._batches(k)
 
     def _batches(self, number: int) -> Iterator[Batch]:
-        """The batches of a file, with what its place says: the step, and which rows answer one prompt."""
+        """Yield the batches of a file, with what its place says: the step, and which rows answer one prompt."""
         file = self.files[number]
         batches = file.batches(Wanted(prompts=self.group_size is None))
         if self.group_size is not None:
@@ -248,7 +248,7 @@ class Log:
 
 
 def _find(name: str, paths: Paths, format: Format | None) -> tuple[tuple[LogFile, ...], tuple[str, ...]]:
-    """The log files of paths, and notes on what was left out.
+    """Find the log files of paths, and say what was left out.
 
     Files in a folder that are no log are ignored, and counted. In folders and globs a file that its trainer has not
     finished is left out, and said; a file named by itself is refused.
@@ -277,7 +277,7 @@ def _listed(name: str, paths: Any) -> list[Path]:
 
 
 def _horizon(files: Iterable[LogFile]) -> int | None:
-    """The generation cap that the files carry, if they do."""
+    """Return the generation cap that the files carry, if they do."""
     said = {cap for f in files if (cap := f.format.horizon(f.path)) is not None}
     if len(said) > 1:
         raise TraceError(f"the files name different horizons ({', '.join(map(str, sorted(said)))}): give one")
@@ -320,7 +320,7 @@ def _in_glob(pattern: Path, format: Format | None, notes: list[str]) -> list[Log
 
 
 def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[LogFile]:
-    """The logs below a folder, all of one format."""
+    """Find the logs below a folder, all of one format."""
     places = sorted((p for p in folder.rglob("*") if p.is_file()), key=_natural)
     found = [(p, recognised(look(p), p)) for p in places]
     files = [LogFile(p, f) for p, f in found if f is not None and f.read is not None and format in (None, f)]
@@ -345,7 +345,7 @@ def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[Lo
 
 
 def _finished(files: list[LogFile], given: Path, notes: list[str]) -> list[LogFile]:
-    """Without those that their trainer may still be writing."""
+    """Leave out those that their trainer may still be writing."""
     reasons = {f.path: f.format.unfinished(f.path) for f in files}
     left_out = list(dict.fromkeys(r for r in reasons.values() if r))
     if files and all(reasons.values()):
@@ -355,7 +355,7 @@ def _finished(files: list[LogFile], given: Path, notes: list[str]) -> list[LogFi
 
 
 def _natural(path: Path) -> list[tuple[str, int]]:
-    """Sorts step_2 before step_10."""
+    """Sort step_2 before step_10."""
     parts = re.findall(r"(\D*)(\d*)", str(path), re.ASCII)
     return [(text, int(number[:18] or -1)) for text, number in parts]
 
@@ -368,7 +368,7 @@ def _rows(batches: Iterable[Batch]) -> Iterator[Row]:
 
 
 def _grouped(rows: Iterable[Row], path: Path, size: int) -> Iterator[Row]:
-    """Every ``size`` rows of a file answer one prompt; what the rows say of prompts must agree."""
+    """Give every ``size`` rows of a file one prompt; what the rows say of prompts must agree."""
     said: object = None
     row = -1
     for row, (where, record) in enumerate(rows):
@@ -383,7 +383,7 @@ def _grouped(rows: Iterable[Row], path: Path, size: int) -> Iterator[Row]:
 
 
 def _join(sampled: Iterator[Row], scored: Iterator[Row], notes: list[str]) -> Iterator[Row]:
-    """Rows with both policies: what the rollout policy sampled, and the same tokens scored by the trained weights."""
+    """Join what the rollout policy sampled to the same tokens scored by the trained weights."""
     unchecked = 0
     for ours, theirs in _pairs(sampled, scored):
         record, compared = paired(ours, theirs)
@@ -396,7 +396,7 @@ def _join(sampled: Iterator[Row], scored: Iterator[Row], notes: list[str]) -> It
 
 
 def _pairs(sampled: Iterator[Row], scored: Iterator[Row]) -> Iterator[tuple[Row, Row]]:
-    """The rows that belong together: by ``row_id`` where both halves have it, else by order.
+    """Pair the rows that belong together: by ``row_id`` where both halves have it, else by order.
 
     Rows wait for their partner, so memory is that of the disorder between the halves, not of the log.
     """
@@ -470,7 +470,7 @@ class _Repeats:
 
 
 def _mixed(*columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """A number, not 0, for each row of some columns of 64 bits; equal rows have equal numbers."""
+    """Mix the columns of each row, of 64 bits, to a number that is not 0; equal rows have equal numbers."""
     number = np.zeros(columns[0].size, dtype=np.uint64)
     for column in columns:
         number = (number ^ column.view(np.uint64)) * _ODD

@@ -60,7 +60,7 @@ def _floats(values: Any, name: str, where: str) -> FloatArray:
 
 
 def _learned_from(sample_mask: _Scalar, where: str) -> bool:
-    """Whether the sample counts at all."""
+    """Say whether the sample counts at all."""
     kept = _scalar(sample_mask, "sample_loss_mask", where)
     if kept not in (None, 0.0, 1.0):
         raise TraceError(f"{where}: sample_loss_mask must be 0 or 1, got {kept}")

@@ -57,7 +57,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Row]:
 
 
 def _sampled(line: _Row, mask: FloatArray, where: str) -> BoolArray:
-    """Where the rollout policy drew the token; those of a frozen model are learned by cross-entropy.
+    """Say where the rollout policy drew the token; those of a frozen model are learned by cross-entropy.
 
     The trainer's own rule: a weight of the RL or of the reference term is not 0. Columns of null are defaults.
     """

@@ -30,7 +30,7 @@ def _beside(response: _Beside) -> dict[str, Any]:
 
 
 def _wrong_half(where: str, wanted: Wanted, other: bool, how: str) -> TraceError:
-    """The error for a response that lacks the wanted log-probs; ``other`` says that it has the other half."""
+    """Make the error for a response without the wanted log-probs; ``other`` says that it has the other half."""
     if wanted.scored:
         hint = "it holds sampled tokens, the rollout half: give it as the log" if other else how
         return TraceError(f"{where}: no log-probs of scored text: {hint}")
@@ -90,7 +90,7 @@ def read_openai(path: Path, wanted: Wanted) -> Iterator[Row]:
 
 
 def _choices(line: _Line, wanted: Wanted, where: str) -> Iterator[dict[str, Any]]:
-    """One record for each choice; the choices of one response answer one prompt."""
+    """Yield one record for each choice; the choices of one response answer one prompt."""
     answer = line if line.response is None else line.response.body
     if answer is None or not answer.choices:
         raise TraceError(f"{where}: no choices in this response (did the request fail?)")
@@ -119,7 +119,7 @@ def _sampled(answer: _Answer, choice: _Choice, wanted: Wanted, where: str) -> di
 
 
 def _scored(answer: _Answer, choice: _Choice, wanted: Wanted, where: str) -> dict[str, Any]:
-    """The text that a request scored: each entry is keyed by token id; with several keys, the ids say which."""
+    """Take the text that a request scored: each entry is keyed by token id; with several keys, the ids say which."""
     entries = choice.prompt_logprobs or answer.prompt_logprobs
     if entries is None:
         raise _wrong_half(where, wanted, choice.logprobs is not None, "ask the server for them (prompt_logprobs: 0)")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bounds._checks import FloatArray
-from bounds.logs.batch import Row, TraceError, Wanted, by_rows
-from bounds.logs.decode import hashed, required
+from bounds.logs.batch import Row, TraceError, Wanted, by_rows, numbers
+from bounds.logs.decode import hashed
 
 
 @by_rows
@@ -52,10 +52,12 @@ def _load(path: Path) -> Any:
 
 
 def _floats(sample: Mapping[str, Any], name: str, where: str) -> FloatArray:
-    """A field as float64; a tensor may not claim more numbers than it stores."""
+    """Return a field as float64; a tensor may not claim more numbers than it stores."""
     import torch
 
     value = sample.get(name)
+    if value is None:
+        raise TraceError(f"{where}: {name} is missing (the sample has: {', '.join(map(str, sample))})")
     if isinstance(value, torch.Tensor):
         try:
             if value.is_sparse or value.numel() * value.element_size() > value.untyped_storage().nbytes():
@@ -63,11 +65,11 @@ def _floats(sample: Mapping[str, Any], name: str, where: str) -> FloatArray:
             value = value.detach().to(torch.float64).numpy()
         except Exception as error:  # whatever a strange tensor raises
             raise TraceError(f"{where}: {name} must be a plain tensor ({error!s:.100})") from None
-    return required(value, name, where)
+    return numbers(value, name, where)
 
 
 def _reward(dump: Mapping[str, Any], sample: Mapping[str, Any]) -> Any:
-    """The raw reward of the whole batch where it is kept: the sample's own may be normalised in its group."""
+    """Take the raw reward of the whole batch where it is kept: the sample's own may be normalised in its group."""
     raw, place = dump.get("raw_reward"), sample.get("rollout_position")
     if isinstance(raw, Sequence) and isinstance(place, int) and 0 <= place < len(raw):
         return raw[place]

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
 from bounds._text import many
-from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches
+from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches, plain_text
 from bounds.logs.canonical import write_parquet
-from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading, plain_text
+from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +115,7 @@ class TraceSet:
         return self.train - self.rollout
 
     def locate(self, token: int) -> tuple[str, int]:
-        """Where a token stands in the log: its record, and its position there."""
+        """Say where a token stands in the log: its record, and its position there."""
         response = int(np.searchsorted(self.starts, token, side="right")) - 1
         return self.where[response], int(token - self.starts[response] if self.kept is None else self.kept[token])
 
@@ -139,7 +139,7 @@ class TraceSet:
         logprob_dtype: str = "float32",
         on_missing: str = "error",
     ) -> Self:
-        """From canonical records in memory.
+        """Take canonical records in memory.
 
         Parameters
         ----------
@@ -155,6 +155,10 @@ class TraceSet:
             Precision in which log-probs were computed: how far above 0 one may be.
         on_missing : {"error", "drop"}
             Whether a null, NaN or sentinel on a policy token is an error, or drops (and reports) the response.
+
+        Returns
+        -------
+        TraceSet
 
         Raises
         ------
@@ -187,7 +191,7 @@ class TraceSet:
         chi2: npt.ArrayLike | None = None,
         **options: Any,
     ) -> Self:
-        """From padded arrays, as trainers hold them in memory.
+        """Take padded arrays, as trainers hold them in memory.
 
         Parameters
         ----------
@@ -201,6 +205,10 @@ class TraceSet:
             Exact full-vocabulary divergences at each context (KL(roll||theta) in nats).
         options
             As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing.
+
+        Returns
+        -------
+        TraceSet
 
         Raises
         ------
@@ -232,7 +240,7 @@ class TraceSet:
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, **options: Any) -> Self:
-        """From a frame with one response a row and the canonical names as columns (lists in cells).
+        """Take a frame with one response a row and the canonical names as columns (lists in cells).
 
         Other columns are ignored; ``options`` and errors are those of :meth:`from_records`.
         """
@@ -332,7 +340,7 @@ class TraceSet:
         )
 
     def select(self, keep: BoolArray) -> Self:
-        """Some of the responses, ``keep`` [N] (at least one)."""
+        """Select some of the responses, ``keep`` [N]."""
         tokens, rows = np.repeat(keep, self.lengths), np.flatnonzero(keep).tolist()
         codes, prompt = np.unique(self.prompt[keep], return_inverse=True)
         columns: dict[str, Any] = {
@@ -351,7 +359,7 @@ class TraceSet:
         )
 
     def engine(self) -> Self:
-        """The same log with ``old_logprobs`` as theta: what the engine alone changes, without staleness.
+        """Return the same log with ``old_logprobs`` as theta: what the engine alone changes, without staleness.
 
         Raises
         ------
@@ -412,20 +420,20 @@ def _left_out(seen: Checked, lifted: int) -> LeftOut:
 
 
 def _own_prompt(seen: Checked, row: int) -> str:
-    """A name for the prompt of a response that says none; another row of the same place has other log-probs."""
+    """Name the prompt of a response that says none; another row of the same place has other log-probs."""
     place = seen.batch.places[row].replace("\\", "/").rsplit("/", 1)[-1]  # however the folder is written
     drawn = seen.column("rollout_logprobs")[seen.starts[row] : seen.starts[row + 1]]
     return f"{place} {zlib.crc32(drawn.tobytes()):08x}"
 
 
 def _concatenated(columns: Sequence[npt.NDArray[Any] | None]) -> Any:
-    """Arrays one after another; None where one is not there."""
+    """Put arrays one after another; None where one is not there."""
     given = [column for column in columns if column is not None]
     return np.concatenate(given) if len(given) == len(columns) else None
 
 
 def _natural(place: str) -> list[tuple[int, str]]:
-    """Row 9 stands before row 10."""
+    """Sort row 9 before row 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", place)]
 
 
