@@ -29,20 +29,9 @@ def kept(summary: Summary, mask: Mask) -> BoolArray:
 def acceptance(
     summary: Summary, mask: Mask | None, keep: BoolArray, confidence: float, rows: BoolArray | None = None
 ) -> Interval:
-    """Return the share of responses that a mask keeps, true at its confidence for every sample size.
+    """Return the share of the responses (of those ``rows`` [N]) that a mask keeps, for every sample size.
 
-    Parameters
-    ----------
-    summary : Summary
-        Of the log.
-    mask : Mask or None
-        Where it drops no response, 1 is no estimate.
-    keep : array [N]
-        Which responses it keeps.
-    confidence : float
-        Of the interval.
-    rows : array [N] of bool, optional
-        The responses to look at.
+    ``keep`` [N] says which; where no mask drops a response, 1 is no estimate.
     """
     if mask is None or not mask.dropping:
         return no_mask(confidence)
@@ -98,6 +87,11 @@ def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: 
         return Interval(1.0, least, 1.0, confidence, Standing.ESTIMATED, f"all in {many(prompts, 'prompt')}")
     interval = clustered_ratio(part, whole, prompt, confidence, low=0.0)
     return replace(interval, high=min(interval.high, 1.0), method=f"share, clustered t, {many(prompts, 'prompt')}")
+
+
+def scaled(interval: Interval, factor: float) -> Interval:
+    """Return an interval in another unit."""
+    return replace(interval, value=factor * interval.value, low=factor * interval.low, high=factor * interval.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +181,8 @@ class MaskEffect:
 class UnderMask:
     """The guarantee of J(theta) - J(roll) under masks, on one log.
 
-    Parameters
-    ----------
-    summary : Summary
-        Of the log; without rewards, acceptance is all that can be said.
-    confidence : float
-        Nominal coverage of the intervals, which are asymptotic and prompt-clustered (but for acceptance).
-    rows : array [N] of bool, optional
-        The responses to look at (whole prompts).
+    Without rewards, acceptance is all that can be said; the other intervals are asymptotic and prompt-clustered.
+    ``rows`` [N] are the responses to look at (whole prompts).
 
     Notes
     -----
@@ -265,9 +253,7 @@ class UnderMask:
 
     def _scaled_share(self, values: FloatArray) -> Interval:
         """Return the mean of values in [0, 1], in units of the reward."""
-        found = share_of(self._weights * values, self._weights, self._prompt, self._confidence)
-        value, low, high = (self._spread * x for x in (found.value, found.low, found.high))
-        return replace(found, value=value, low=low, high=high)
+        return scaled(share_of(self._weights * values, self._weights, self._prompt, self._confidence), self._spread)
 
     def _kept_share(self, keep: BoolArray, reward: FloatArray) -> Interval | None:
         """Return E[M R] / E[R]; None where no response has that reward."""
