@@ -70,27 +70,17 @@ class Summary(_Known):
     ``summary[name]`` is one of :data:`bounds.certificate.statistics.COLUMNS` or of the statistics that were asked for,
     an array [N]; for a label of the log (step, weight_version, environment) the number of its name in ``labels``.
 
-    Parameters
-    ----------
-    statistics : names
-        What masks will look at, as :func:`bounds.masks.statistics.pooled` takes them.
-    suprema : bool
-        Whether assumed suprema will be held against what single tokens imply (it costs as much as all the rest).
+    ``statistics`` are names of what masks will look at; ``suprema``: whether assumed suprema will be held against what
+    single tokens imply (it costs as much as all the rest). ``labels`` are the names of steps, weight versions and
+    environments, ``looks`` what each of :data:`bounds.certificate.findings.CHECKS` saw; ``log`` is read again where
+    that is needed.
 
-    Attributes
-    ----------
-    tokens : int
-        How many policy tokens.
-    reading : Reading
-        How the log was read.
-    left_out : LeftOut
-        What of the log is in no response, and what responses do not say.
-    labels : mapping of name to list of text
-        Names of steps, weight versions and environments.
-    looks : mapping of name to Look
-        What each of the checks saw (:data:`bounds.certificate.findings.CHECKS`).
-    log : iterable of TraceSet, or None
-        The log, which is read again where that is needed.
+    Examples
+    --------
+    >>> import bounds
+    >>> summary = Summary.of(bounds.example_traces())
+    >>> len(summary), summary.prompts, summary.horizon, summary["k3_sum"].shape
+    (96, 24, 256, (96,))
     """
 
     def __init__(self, *, statistics: Iterable[str] = (), suprema: bool = False) -> None:
@@ -110,37 +100,10 @@ class Summary(_Known):
         progress: Callable[[Summary], None] | None = None,
         resume: str | Path | None = None,
     ) -> Summary:
-        """Read a log.
+        """Read a log; a summary that has what is asked for is returned as it is, else its log is read again.
 
-        Parameters
-        ----------
-        source : TraceSet, Log or Summary
-            A summary that has what is asked for is returned as it is; else its log is read again.
-        statistics, suprema
-            As in :class:`Summary`.
-        progress : callable, optional
-            Called with the summary so far, after each part.
-        resume : path, optional
-            A file that is kept up to date, after each file of the log; if it is there, files that it holds are not
-            read again.
-
-        Returns
-        -------
-        Summary
-
-        Raises
-        ------
-        TraceError
-            If the log is refused or has no response; if ``resume`` is of something else.
-        TypeError
-            For what is no log.
-
-        Examples
-        --------
-        >>> import bounds
-        >>> summary = Summary.of(bounds.example_traces())
-        >>> len(summary), summary.prompts, summary.horizon, summary["k3_sum"].shape
-        (96, 24, 256, (96,))
+        ``progress`` is called with the summary so far, after each part. ``resume`` is a file that is kept up to date,
+        after each file of the log; if it is there, files that it holds are not read again. No log is a TypeError.
         """
         wanted = tuple(statistics)
         if isinstance(source, Summary):

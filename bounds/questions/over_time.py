@@ -142,15 +142,16 @@ def over_time(
         if error < _LEAST:
             refuse("confidence", f"below 1 - {_LEAST:g} x k (k+1) of its {len(names)} steps", confidence)
         here = codes == k
-        accepted = acceptance(summary, chosen, keep, 1.0 - error, here)
-        rows[name] = {**_step(summary, here, kl, 1.0 - error), "acceptance": accepted}
+        rows[name] = _step(summary, here, kl, 1.0 - error, acceptance(summary, chosen, keep, 1.0 - error, here))
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
     low, high = summary.reading.reward_range
     found = findings(summary, by_step=True)
     return RunOverTime(IntervalTable("step", rows, facts), limit, time_uniform, confidence, high - low, found)
 
 
-def _step(s: Summary, here: BoolArray, kl: FloatArray, confidence: float) -> dict[str, Interval | None]:
+def _step(
+    s: Summary, here: BoolArray, kl: FloatArray, confidence: float, accepted: Interval
+) -> dict[str, Interval | None]:
     """Return what is estimated of some responses."""
     prompt = np.unique(s.prompt[here], return_inverse=True)[1]
     log_product, (low, high) = s["log_ratio_sum"][here], s.reading.reward_range
@@ -163,7 +164,7 @@ def _step(s: Summary, here: BoolArray, kl: FloatArray, confidence: float) -> dic
         "kl_seq": mean(kl[here]),
         "worst_case_error": mean((high - low) * s["worst_case_error"][here]),
         "ppl_gap": mean(np.abs(log_product) / s["length"][here]),
-        "acceptance": None,  # comes later
+        "acceptance": accepted,
         "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
         "improvement": Gain(s, confidence, here).new_prompts() if rewarded else None,
     }
