@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
+from bounds._rounding import largest_integer
 from bounds._text import shown
 from bounds.certificate.kept import UnderMask, scaled
 from bounds.certificate.statistics import times
@@ -142,7 +143,7 @@ ENDS_ONLY = ("improvement_by_surrogate", "improvement_by_log_surrogate", "improv
 _TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_prompts"}
 _COMPARED = ("empirical_bernstein", "hoeffding")
 _LARGEST = 1.0 - 2.0**-53  # confidence
-_ENDLESS = 1e12
+_ENDLESS = 10**12  # copies of a sample
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
@@ -310,19 +311,6 @@ def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
     """
     with np.errstate(over="ignore"):
         logs = np.log1p(LEVELS[:, None] * np.minimum(gains, 1e300)).sum(axis=1)
-    if logs.max() <= 0.0:
-        return None
-    target = -math.log(1.0 - confidence)
-
-    def enough(copies: float) -> bool:
-        return float(np.logaddexp.reduce(copies * logs)) - math.log(logs.size) >= target
-
-    few, many = 0.0, 1.0
-    while not enough(many):
-        few, many = many, 2.0 * many
-        if many > _ENDLESS:
-            return None
-    for _ in range(40):
-        middle = (few + many) / 2.0
-        few, many = (few, middle) if enough(middle) else (middle, many)
-    return math.ceil(many * gains.size)
+    target, most = math.log(LEVELS.size) - math.log(1.0 - confidence), _ENDLESS * gains.size
+    too_few = largest_integer(lambda n: float(np.logaddexp.reduce(n / gains.size * logs)) < target, 0, most)
+    return None if too_few is None or too_few == most else too_few + 1
