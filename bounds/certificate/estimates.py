@@ -74,8 +74,7 @@ class _Log:
         self.cap: float | None = assumed.get("log_ratio_max")
         self.gap = support_gap(summary, assumed)
         self.kl, self.how = kl_of_responses(summary, assumed)
-        low, high = summary.reading.reward_range
-        self.spread = high - low
+        self.spread = summary.reward_spread
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.summary[name]

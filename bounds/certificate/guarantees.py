@@ -209,10 +209,9 @@ class Gain:
 
     def __init__(self, summary: Summary, confidence: float, rows: BoolArray | None = None) -> None:
         here = slice(None) if rows is None else rows
-        low, high = summary.reading.reward_range
-        self.spread, self.standing = high - low, summary.standing
+        self.spread, self.standing = summary.reward_spread, summary.standing
         self.prompt, self.confidence = summary.prompt[here], confidence
-        self.reward = np.clip((summary["reward"][here] - low) / self.spread, 0.0, 1.0)
+        self.reward = summary.unit_reward[here]
         with np.errstate(over="ignore"):
             self.excess = np.expm1(summary["log_ratio_sum"][here])  # P - 1
         self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
@@ -281,8 +280,7 @@ def masked(summary: Summary, keep: BoolArray, confidence: float, cap: float | No
     Each end is a one-sided clustered t-limit; or, under an assumed ``cap`` on abs(log ratio), the end of a bet, since
     log P is then at most ``cap`` times the horizon.
     """
-    low, high = summary.reading.reward_range
-    spread, under = high - low, UnderMask(summary, confidence)
+    spread, under = summary.reward_spread, UnderMask(summary, confidence)
     if cap is None:
         (lower, upper), standing = under.ends(keep), Standing.ESTIMATED
     else:

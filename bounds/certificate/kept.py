@@ -79,7 +79,7 @@ def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: 
     If part is all or nothing everywhere, t would give an interval of no width. But a share x of a prompt is 1 with
     probability at most E x, so that all of n prompts show 1 with probability at most (E x)^n; likewise for 0.
     """
-    prompts = np.unique(prompt[whole > 0.0]).size
+    prompts = int(np.count_nonzero(np.bincount(prompt[whole > 0.0])))
     least = (1.0 - confidence) ** (1.0 / prompts)
     if not part.any():
         return Interval(0.0, 0.0, 1.0 - least, confidence, Standing.ESTIMATED, f"none in {many(prompts, 'prompt')}")
@@ -191,12 +191,11 @@ class UnderMask:
 
     def __init__(self, summary: Summary, confidence: float, rows: BoolArray | None = None) -> None:
         self._rows, here = rows, slice(None) if rows is None else rows
-        low, high = summary.reading.reward_range
-        self._summary, self._confidence, self._spread = summary, confidence, high - low
+        self._summary, self._confidence, self._spread = summary, confidence, summary.reward_spread
         self._prompt: IntArray = np.unique(summary.prompt[here], return_inverse=True)[1]
         self._weights = prompt_weights(self._prompt)
         self._rewarded = "reward" in summary
-        self._reward = ((summary["reward"] - low) / (high - low) if self._rewarded else np.zeros(len(summary)))[here]
+        self._reward = (summary.unit_reward if self._rewarded else np.zeros(len(summary)))[here]
         self._surrogate, self._phi, self._log_product = (
             summary[name][here] for name in ("surrogate_sum", "k3_sum", "log_ratio_sum")
         )

@@ -261,6 +261,17 @@ class Summary(_Known):
         return Standing.ASSUMED if self.assumptions else Standing.MEASURED
 
     @property
+    def reward_spread(self) -> float:
+        """The largest minus the smallest reward that is declared."""
+        low, high = self.reading.reward_range
+        return high - low
+
+    @property
+    def unit_reward(self) -> FloatArray:
+        """The reward of each response [N], mapped from its declared range to [0, 1]."""
+        return np.clip((self["reward"] - self.reading.reward_range[0]) / self.reward_spread, 0.0, 1.0)
+
+    @property
     def surrogate(self) -> FloatArray:
         """R S of each response [N]; 0 where R is 0, even if S has overflowed."""
         return times(self["reward"], self["surrogate_sum"])

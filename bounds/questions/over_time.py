@@ -144,9 +144,8 @@ def over_time(
         here = codes == k
         rows[name] = _step(summary, here, kl, 1.0 - error, acceptance(summary, chosen, keep, 1.0 - error, here))
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
-    low, high = summary.reading.reward_range
-    found = findings(summary, by_step=True)
-    return RunOverTime(IntervalTable("step", rows, facts), limit, time_uniform, confidence, high - low, found)
+    steps, seen = IntervalTable("step", rows, facts), findings(summary, by_step=True)
+    return RunOverTime(steps, limit, time_uniform, confidence, summary.reward_spread, seen)
 
 
 def _step(
@@ -154,7 +153,6 @@ def _step(
 ) -> dict[str, Interval | None]:
     """Return what is estimated of some responses."""
     prompt = np.unique(s.prompt[here], return_inverse=True)[1]
-    log_product, (low, high) = s["log_ratio_sum"][here], s.reading.reward_range
 
     def mean(values: FloatArray, low: float = 0.0) -> Interval:
         return clustered_mean(values, prompt, confidence, low=low)
@@ -162,8 +160,8 @@ def _step(
     rewarded = "reward" in s
     return {
         "kl_seq": mean(kl[here]),
-        "worst_case_error": mean((high - low) * s["worst_case_error"][here]),
-        "ppl_gap": mean(np.abs(log_product) / s["length"][here]),
+        "worst_case_error": mean(s.reward_spread * s["worst_case_error"][here]),
+        "ppl_gap": mean(np.abs(s["log_ratio_sum"][here]) / s["length"][here]),
         "acceptance": accepted,
         "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
         "improvement": Gain(s, confidence, here).new_prompts() if rewarded else None,
