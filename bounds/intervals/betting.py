@@ -82,7 +82,8 @@ def betting(
 
 
 def _order_free_end(values: FloatArray, low: float, high: float, alpha: float) -> float:
-    return lower_limit(values, low, order_free(values.size), alpha)
+    distinct, count = np.unique(values, return_counts=True)  # shares of a prompt's responses take few values
+    return lower_limit(distinct, low, Bets(np.ones(distinct.size), LEVELS, count.astype(np.float64)), alpha)
 
 
 def betting_these_prompts(
@@ -148,6 +149,7 @@ class Bets:
 
     share: FloatArray  # [N], in (0, 1]
     level: FloatArray  # [G], in (0, 1]
+    count: FloatArray | float = 1.0  # [N], how many equal values each value stands for: its factor has that exponent
 
 
 def order_free(n: int) -> Bets:
@@ -202,7 +204,7 @@ def largest_gap(gain: FloatArray, bets: Bets, alpha: float, start: float = 0.0) 
     if largest < 1e-280:
         return 0.0
     target = -math.log(alpha) * (1.0 + 4.0 * _UNIT)
-    gap = start or largest * float(np.mean(gain / largest))
+    gap = start or largest * float(np.average(gain / largest, weights=np.broadcast_to(bets.count, gain.shape)))
     for _ in range(100):
         height, slope = _log_wealth(gain, bets, gap)
         step = min(max((height - target) / -slope, -30.0), 30.0)
@@ -218,22 +220,23 @@ def largest_gap(gain: FloatArray, bets: Bets, alpha: float, start: float = 0.0) 
     return 0.0
 
 
-def _factors(gain: FloatArray, bets: Bets, gap: float) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield factors [G, block] of the wealths, and the part of each that the value brought."""
+def _factors(gain: FloatArray, bets: Bets, gap: float) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Yield factors [G, block] of the wealths, the part of each that the value brought, and its exponents [block]."""
+    count = np.broadcast_to(bets.count, gain.shape)
     for first in range(0, gain.size, _BLOCK):
         block = slice(first, first + _BLOCK)
         bet = bets.level[:, None] * bets.share[block]
         with np.errstate(over="ignore", under="ignore"):
             won = bet * np.minimum(gain[block] / gap, _LARGEST_WIN)
-        yield (1.0 - bet) + won, won
+        yield (1.0 - bet) + won, won, count[block]
 
 
 def _log_wealth(gain: FloatArray, bets: Bets, gap: float) -> tuple[float, float]:
     """Return the log of the wealth, and its derivative by log(gap)."""
     logs, slopes = np.zeros(bets.level.size), np.zeros(bets.level.size)
-    for factor, won in _factors(gain, bets, gap):
-        logs += np.log(factor).sum(axis=1)
-        slopes -= (won / factor).sum(axis=1)
+    for factor, won, count in _factors(gain, bets, gap):
+        logs += (count * np.log(factor)).sum(axis=1)
+        slopes -= (count * (won / factor)).sum(axis=1)
     with np.errstate(under="ignore"):
         part = np.exp(logs - logs.max())
         return float(logs.max() + math.log(part.mean())), float(part @ slopes / part.sum())
@@ -243,16 +246,18 @@ def log_wealth_down(gain: FloatArray, bets: Bets, gap: float) -> float:
     """Return a lower value of the log of the wealth, every rounding error counted.
 
     A factor carries at most 8 roundings relative to itself, each up to 1/(1 - largest bet) times larger because of
-    the 1 - b in it; a logarithm 4 relative to itself; and a sum in blocks those of its depth.
+    the 1 - b in it, as often as it counts; a logarithm, times its count, 5 relative to itself; and a sum in blocks
+    those of its depth.
     """
     logs, sizes = np.zeros(bets.level.size), np.zeros(bets.level.size)
-    for factor, _ in _factors(gain, bets, gap):
-        terms = np.log(factor)
+    for factor, _, count in _factors(gain, bets, gap):
+        terms = count * np.log(factor)
         logs += terms.sum(axis=1)
         sizes += np.abs(terms).sum(axis=1)
     steady = 1.0 - bets.level * float(bets.share.max())
     depth = 300 + gain.size // _BLOCK
-    logs -= _UNIT * (8.0 * gain.size / steady + 2.0 * depth * sizes)
+    values = float(np.broadcast_to(bets.count, gain.shape).sum())
+    logs -= _UNIT * (8.0 * values / steady + 2.0 * depth * sizes)
     largest = float(logs.max())
     with np.errstate(under="ignore"):
         mean = float(np.exp(logs - largest).mean())
