@@ -12,7 +12,7 @@ import bounds
 from bounds.cli import options
 from bounds.cli.command import FILE, command, group, number, option, suggest, whole
 from bounds.cli.output import emit
-from bounds.rules.fields import FIELDS, is_array
+from bounds.rules.profile import FIELDS, is_array
 
 #: What is shown where nothing is asked for: the inputs of the paper, as they are typed.
 _PAPER = {"T": "4096", "delta": "1e-4", "epsilon": "5e-3", "kl-seq": ".01", "tv-seq": ".05"}
@@ -82,7 +82,7 @@ def largest(
 ) -> None:
     """Print the largest trust region that proves each target, at each horizon."""
     from bounds._checks import unknown
-    from bounds.rules.largest import INVERTIBLE, table_at
+    from bounds.rules.largest import INVERTIBLE, with_quantity
 
     quantity, known = quantity.replace("-", "_"), _known(**fields)
     if quantity not in INVERTIBLE:
@@ -94,7 +94,7 @@ def largest(
         there = known if T is None else {**known, "T": T}
         for B in target:
             value = bounds.largest(quantity, B, published=published, **there)
-            table = table_at(quantity, value, there)
+            table = bounds.unified(**with_quantity(quantity, value, there))
             best = table.best_published if published else table.best
             answers.append({"T": T, "target": B, quantity: value, "by": best.name if best else None})
     if as_json:

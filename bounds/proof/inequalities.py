@@ -10,7 +10,7 @@ from bounds.proof import cases
 from bounds.proof.check import EXACT, INTERVAL, Statement
 from bounds.proof.exact import tv
 from bounds.proof.logarithms import Number, kl
-from bounds.rules.fields import PUBLISHED, SHARP
+from bounds.rules.bound import PUBLISHED, SHARP
 from bounds.rules.unified import RULES
 
 
