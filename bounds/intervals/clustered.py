@@ -27,18 +27,13 @@ def student_t(
     Parameters
     ----------
     values, confidence, low, high, side
-        As in :func:`~bounds.intervals.betting`, except that the confidence is reached only as N grows:
-        too late for skewed values.
+        As in :func:`~bounds.intervals.betting`, with its refusals, except that the confidence is reached only as N
+        grows: too late for skewed values.
 
     Returns
     -------
     Interval
         Of standing ESTIMATED.
-
-    Raises
-    ------
-    ValueError
-        As in :func:`~bounds.intervals.betting`.
 
     Examples
     --------
