@@ -9,13 +9,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = [section for section in TEXT.split("\n## ") if section.startswith("Add a ")]
+EXAMPLES = [section for section in TEXT.split("\n## ") if section.startswith(("Add a ", "Add an "))]
 
 
 def blocks(section, language):
@@ -23,9 +24,9 @@ def blocks(section, language):
 
 
 def apply(block, root):
-    """Do what the first line of a block says: "# FILE: new file", "import", "add", or "add to NAME"."""
+    """Do what the first line of a block says: "# FILE: new file", "import", "add", or "add to/before NAME"."""
     first, body = block.split("\n", 1)
-    file, action = re.fullmatch(r"# (\S+): (new file|import|add|add to \w+)", first).groups()
+    file, action = re.fullmatch(r"# (\S+): (new file|import|add|add (?:to|before) \w+)", first).groups()
     path = root / file
     assert path.exists() == (action != "new file"), first
     text = path.read_text() if path.exists() else ""
@@ -34,27 +35,51 @@ def apply(block, root):
         lines = text.splitlines(keepends=True)
         lines.insert(nodes[-1].end_lineno, body)
         text = "".join(lines)
+    elif action.startswith("add before"):
+        at = start_of(action.split()[-1], text)
+        text = f"{text[:at]}{body}\n\n{text[at:]}"
     elif action.startswith("add to"):
-        at = end_of(action.split()[-1], text)
-        text = f"{text[:at].rstrip().rstrip(',')},\n{body.rstrip()},\n{text[at:]}"
+        at, inside = end_of(action.split()[-1], text)
+        text = (
+            f"{text[:at].rstrip().rstrip(',')},\n{body.rstrip()},\n{text[at:]}"
+            if inside
+            else (f"{text[:at]}{textwrap.indent(body, '    ')}{text[at:]}")
+        )
     else:
         text += f"\n\n{body}" if text else body
     compile(text, str(path), "exec")
     path.write_text(text)
 
 
+def assigned(name, text):
+    """Where a name is last assigned to."""
+    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Assign | ast.AnnAssign)]
+    targets = ((n, getattr(n, "targets", [getattr(n, "target", None)])) for n in nodes)
+    found = [n for n, names in targets if name in [t.id for t in names if isinstance(t, ast.Name)]]
+    return max(found, key=lambda n: n.lineno)
+
+
+def start_of(name, text):
+    """Where the assignment of a name begins, with the comment above it."""
+    lines = text.splitlines(keepends=True)
+    first = assigned(name, text).lineno - 1
+    while lines[first - 1].startswith("#:"):
+        first -= 1
+    return len("".join(lines[:first]))
+
+
 def end_of(name, text):
-    """Where the tuple, list or dict that is last assigned to a name ends, inside its bracket."""
-    found = [
-        node.value
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        and name in [t.id for t in getattr(node, "targets", [getattr(node, "target", None)]) if isinstance(t, ast.Name)]
-        and isinstance(node.value, ast.Tuple | ast.List | ast.Dict)
-    ]
-    value = max(found, key=lambda v: v.lineno)
-    before = text.encode().splitlines(keepends=True)[: value.end_lineno]
-    return len((b"".join(before[:-1]) + before[-1][: value.end_col_offset - 1]).decode())
+    """Where the bracket ends that a name is assigned, and that; or where the assignments in a class end."""
+    lines = text.encode().splitlines(keepends=True)
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            last = max(n.end_lineno for n in node.body if isinstance(n, ast.Assign))
+            return len(b"".join(lines[:last]).decode()), False
+    value = assigned(name, text).value
+    value = value.args[0] if isinstance(value, ast.Call) else value
+    assert isinstance(value, ast.Tuple | ast.List | ast.Dict)
+    before = lines[: value.end_lineno]
+    return len((b"".join(before[:-1]) + before[-1][: value.end_col_offset - 1]).decode()), True
 
 
 def run(command, root):
@@ -99,7 +124,9 @@ def test_the_worked_examples_hold(section, copy):
 
 
 def test_there_is_an_example_of_each():
-    assert [s.split("\n")[0] for s in EXAMPLES] == ["Add a rule", "Add a reader", "Add a figure"]
+    assert [s.split("\n")[0] for s in EXAMPLES] == [
+        "Add a rule", "Add a reader", "Add a check of logs", "Add an estimate", "Add a figure",
+    ]  # fmt: skip
 
 
 def test_make_targets_exist():

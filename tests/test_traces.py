@@ -164,6 +164,20 @@ def test_labels_and_tokens_survive_files(tmp_path, tokens, kind):
     assert read.tokens.tolist() == tokens[:2] * 2
 
 
+@pytest.mark.parametrize("batch", [2**18, 1])
+@pytest.mark.parametrize("tokens", [[5, 6, 7], ["a", " b", "c"]])
+def test_what_only_left_out_responses_lack_is_no_lack(monkeypatch, tokens, batch):
+    monkeypatch.setattr("bounds.logs.batch.BATCH_TOKENS", batch)
+    empty = {**GOOD, "mask": [0, 0, 0]}
+    full = {**GOOD, "mask": [1, 1, 0], "tokens": tokens, "kl": [0.1, 0.2, 0.3], "old_logprobs": [-1.0, -0.4, -2.0]}
+    traces = trace_set(empty, full, {**empty, "reward": None}, full)
+    assert traces.tokens.tolist() == tokens[:2] * 2
+    assert traces.exact["kl"].tolist() == [0.1, 0.2] * 2
+    assert traces.old.tolist() == [-1.0, -0.4] * 2
+    assert traces.left_out.empty == Seen(2, "row 0")
+    assert trace_set(full, {**GOOD, "mask": [1, 1, 1], "kl": full["kl"], "old_logprobs": [-1.0] * 3}).tokens is None
+
+
 def test_files_that_name_different_horizons(tmp_path):
     trace_set(GOOD, horizon=8).to_parquet(tmp_path / "a.parquet")
     trace_set(GOOD, horizon=9).to_parquet(tmp_path / "b.parquet")

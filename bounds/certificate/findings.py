@@ -17,12 +17,12 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
 from bounds._text import many
-from bounds.certificate.statistics import TRUE_ZERO, Part, fingerprint, prompt_keys, token_signs
+from bounds.certificate.statistics import TRUE_ZERO, Part, prompt_keys, token_signs
 from bounds.divergence.rows import two_outcome_kl
 from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.logs.batch import TraceError
 from bounds.logs.checks import POSITIVE_TOLERANCE
-from bounds.logs.traces import Seen, TraceSet
+from bounds.logs.traces import Seen, TraceSet, fingerprint
 from bounds.masks.mask import Mask
 from bounds.results import Interval
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
 from bounds.divergence.rows import k2, k3
-from bounds.logs.traces import TraceSet
+from bounds.logs.traces import TraceSet, fingerprint
 from bounds.masks.statistics import Tokens, pooled
 
 #: Compiling takes two seconds: not worth it for a log with fewer tokens.
@@ -33,8 +33,6 @@ POSITIVE = 1e-6
 
 _PIECE = 2**15
 _MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
-_DRAWN_ONCE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 _SUMMED = ("log_ratio_sum", "k3_sum", "surrogate_sum", "shortfall_sum")
 #: Of each response, with d = log theta - log roll and rho = exp(d): sums of d, k3, rho - 1 and (1 - rho)^+; ends of d.
@@ -144,19 +142,6 @@ def _worst_case_error(part: Part) -> FloatArray:
         single = np.count_nonzero(d) == 1  # then 1 + S = P
         gap[i] = 0.0 if single or log_sum <= log_product[i] else np.inf
     return np.asarray(gap)
-
-
-def fingerprint(traces: TraceSet) -> npt.NDArray[np.uint64]:
-    """Return a number [N] for the rollout log-probs of each response; 0 where it is likely enough to be drawn again.
-
-    Sum, ends and length stand for all of them: other responses do not agree in these to the last bit.
-    """
-    first, roll = traces.starts[:-1], traces.rollout
-    total, number = np.add.reduceat(roll, first), np.zeros(len(traces), dtype=np.uint64)
-    for values in (total, roll[first], roll[traces.starts[1:] - 1], traces.lengths.astype(np.float64)):
-        number = (number ^ values.view(np.uint64)) * _ODD
-        number ^= number >> np.uint64(32)
-    return np.where(total < _DRAWN_ONCE, np.maximum(number, np.uint64(1)), np.uint64(0))
 
 
 #: What is kept of each response: name -> array [N], or None where the log lacks what it needs. P is carried as log P;

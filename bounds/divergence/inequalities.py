@@ -37,14 +37,14 @@ def pinsker_curve(kl: Fraction) -> Fraction:
         return pinsker(kl)
     if kl >= _ONE_ABOVE:
         return Fraction(1)
-    import mpmath
-
-    context = mpmath.MPContext()
-    context.dps = 50
+    context = _digits()
     target = context.mpf(kl.numerator) / kl.denominator
-    s = Fraction(str(_parameter(context, target, context.mpf(10) ** -17)))
+    found = context.findroot(
+        lambda s: context.log(_curve_kl(context, s) / target), _around(context, target), "anderson", tol=1e-38
+    )
+    s = Fraction(str(found))
     while not _certifies(s, kl):
-        s *= 1 + Fraction(1, 10**17)
+        s *= 1 + Fraction(1, 10**18)
     return min(Fraction(1), upper_value(lambda iv: _curve_tv(iv, interval(iv, s)), _BITS))
 
 
@@ -53,7 +53,11 @@ def curve_tangent(root: float) -> tuple[Fraction, Fraction]:
 
     At any s it is TV - KL/s + (2 r/s) r, since dKL = 2 s dTV; the curve is concave in r, so it lies below.
     """
-    s = Fraction(_parameter(math, 2.0 * root**2, 1e-9))
+    low, high = _around(math, 2.0 * root**2)
+    while high > low * (1 + 1e-9):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _curve_kl(math, middle) < 2.0 * root**2 else (low, middle)
+    s = Fraction(high)
     kl = enclosure(lambda iv: _curve_kl(iv, interval(iv, s)), _BITS)
     tv = enclosure(lambda iv: _curve_tv(iv, interval(iv, s)), _BITS)
     return tv[1] - kl[0] / s, 2 * sqrt_up(kl[1] / 2) / s
@@ -78,14 +82,20 @@ def _curve_tv(iv: Any, s: Any) -> Any:
     return s / 2 * (1 - slope**2)
 
 
-def _parameter(context: Any, kl: Any, width: Any) -> Any:
-    """Find the s of a KL by bisection, up to a relative width; ``context`` is where sqrt, exp and log come from."""
+@lru_cache(maxsize=1)
+def _digits() -> Any:
+    """Return numbers of 50 digits, of which up to 27 cancel in the KL at a small s."""
+    import mpmath
+
+    context = mpmath.MPContext()
+    context.dps = 50
+    return context
+
+
+def _around(context: Any, kl: Any) -> tuple[Any, Any]:
+    """Return two numbers around the s of a KL; ``context`` is where sqrt and exp come from."""
     root = context.sqrt(2 * kl)  # s^2 / 2 is the KL to first order
-    low, high = root * 0.9, root * 2 if kl < 1 else context.exp(kl) + 3
-    while high / low > 1 + width:
-        middle = context.sqrt(low * high)
-        low, high = (middle, high) if _curve_kl(context, middle) < kl else (low, middle)
-    return high
+    return root * 0.9, root * 2 if kl < 1 else context.exp(kl) + 3
 
 
 def _converted(expression: Callable[[Any, Any], Any], cap: Fraction, beyond: Fraction = INFINITE) -> Fraction:

@@ -83,7 +83,7 @@ class Ragged:
         """Return the values with a list of fillers, of these lengths, where a row has none."""
         if self.given.all():
             return self.values
-        values = np.full(lengths.sum(), filler)
+        values = np.full(lengths.sum(), filler, dtype=self.values.dtype)
         values[np.repeat(self.given, lengths)] = self.values
         return values
 

@@ -154,10 +154,11 @@ class Checked:
         return np.asarray(np.flatnonzero(self.policy) - np.repeat(first, self.lengths))
 
     def column(self, name: str) -> Any:
-        """Return a field of each policy token, NaN in rows without it; None where no row has it."""
+        """Return a field of each policy token, a filler in rows without it; None where no row has it."""
         if name not in self._columns and self.given(name).any():
             tokens = self.batch.tokens
-            values = tokens[name].aligned(tokens["rollout_logprobs"].lengths, np.nan)
+            filler = np.nan if name in NUMBERS else 0
+            values = tokens[name].aligned(tokens["rollout_logprobs"].lengths, filler)
             self._columns[name] = values if self.policy is None else values[self.policy]
         return self._columns.get(name)
 
@@ -239,7 +240,8 @@ def _lacks(seen: Checked, name: str) -> Found:
     present = [n for n in (*RECORD_FIELDS, "row_id") if seen.given(n)[row]]
     close = difflib.get_close_matches(name, others, n=1, cutoff=0.5)
     hint = f"; is it {close[0]!r}? Rename it" if close else ""
-    text = f"{name} is missing{hint} (the record has: {', '.join([*present, *others]) or 'nothing'})"
+    unread = f"; not read: {', '.join(others)}" if others else ""
+    text = f"{name} is missing{hint} (the record has: {', '.join(present) or 'nothing'}{unread})"
     if name == "train_logprobs" and not others:
         text += (
             ": these are the rollout policy's log-probs only; give the file in which the trained weights score the "

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds._text import many
@@ -22,7 +21,7 @@ from bounds.logs.batch import Batch, Row, TraceError, Wanted, in_batches
 from bounds.logs.checks import Checked, Checker, Reading, paired, same
 from bounds.logs.decode import look
 from bounds.logs.formats import Format, detect, named, recognised
-from bounds.logs.traces import LeftOut, TraceSet, no_response
+from bounds.logs.traces import LeftOut, TraceSet, fingerprint, no_response
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Change = Callable[[TraceSet], TraceSet | None]
@@ -196,9 +195,9 @@ class Log:
         for file, batches in self._sources(skip, notes):
             for batch in batches:
                 seen = checker.check(batch)
-                repeats.see(seen, file)
-                part = self._changed(TraceSet.of_checked(seen))
-                if part is not None:
+                whole = TraceSet.of_checked(seen)
+                repeats.see(whole, seen, file)
+                if (part := self._changed(whole)) is not None:
                     left_out, responses = left_out + part.left_out, responses + len(part)
                     yield part
             repeats.refuse_chunks([f.path for f in self.files])
@@ -422,12 +421,10 @@ def _pairs(sampled: Iterator[Row], scored: Iterator[Row]) -> Iterator[tuple[Row,
             raise TraceError(f"{first}: {many(len(waiting[side]), f'{name} row')} without a partner in the other half")
 
 
-# --- rows that stand there twice --------------------------------------------------------------------------------
+# --- files that stand there twice -------------------------------------------------------------------------------
 
-_SLOTS = 2**20  # 12 MB however long the log; past a million responses some repeats go unseen
-_PROBABLE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
+_SLOTS = 2**20  # 16 MB however long the log; past a million responses some repeats go unseen
 _FEWEST = 5
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class _Repeats:
@@ -439,19 +436,13 @@ class _Repeats:
         self._rows: Counter[int] = Counter()  # of each file, those that were looked at
         self._again: Counter[tuple[int, int]] = Counter()  # of an earlier and a later file, rows that stand in both
 
-    def see(self, batch: Checked, file: int | None) -> None:
-        """Look at the rows of a file; None where each row says its file.
-
-        Sum, ends and length of the log-probs stand for all of them: other responses do not agree to the last bit.
-        """
-        drawn, starts, lengths = batch.column("rollout_logprobs"), batch.starts, batch.lengths
-        full = np.flatnonzero(lengths)
-        with np.errstate(invalid="ignore"):  # of inf and -inf, in rows that are dropped
-            total = np.add.reduceat(drawn, starts[full])
-        rows, total = full[total < _PROBABLE], total[total < _PROBABLE]
-        prompts = np.array([hash(batch.prompts[row]) for row in rows.tolist()], dtype=np.int64)
-        number = _mixed(prompts, total, drawn[starts[rows]], drawn[starts[rows + 1] - 1], lengths[rows])
-        files = np.full(rows.size, file) if file is not None else np.array(batch.batch.rows["file"])[rows]
+    def see(self, part: TraceSet, seen: Checked, file: int | None) -> None:
+        """Look at responses of a file, taken from these rows; None where each row says its file."""
+        drawn = fingerprint(part)
+        rows = np.flatnonzero(seen.used)[drawn > 0]
+        prompts = np.array([hash(seen.prompts[row]) for row in rows.tolist()], dtype=np.int64).view(np.uint64)
+        number = np.maximum(drawn[drawn > 0] + prompts, np.uint64(1))
+        files = np.full(rows.size, file) if file is not None else np.array(seen.batch.rows["file"])[rows]
         slot = number % np.uint64(_SLOTS)
         again = self._seen[slot] == number
         pairs = zip(self._file[slot[again]].tolist(), files[again].tolist(), strict=True)
@@ -467,12 +458,3 @@ class _Repeats:
                     f"{paths[later]}: {again} of its responses stand, bitwise the same, in a file before it (chunks "
                     "that repeat earlier ones?); give each response once"
                 )
-
-
-def _mixed(*columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Mix the columns of each row, of 64 bits, to a number that is not 0; equal rows have equal numbers."""
-    number = np.zeros(columns[0].size, dtype=np.uint64)
-    for column in columns:
-        number = (number ^ column.view(np.uint64)) * _ODD
-        number ^= number >> np.uint64(32)
-    return np.maximum(number, np.uint64(1))

@@ -21,6 +21,9 @@ from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading
 if TYPE_CHECKING:
     import pandas as pd
 
+_DRAWN_ONCE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
 #: Attributes of a TraceSet with an entry for each policy token.
 _PER_TOKEN = ("rollout", "train", "old", "kept", "tokens")
 
@@ -263,7 +266,7 @@ class TraceSet:
             rollout=seen.column("rollout_logprobs"),
             train=seen.column("train_logprobs"),
             old=seen.column("old_logprobs") if has.get("old_logprobs") else None,
-            exact={name: seen.column(name) for name in EXACT_RANGE if has.get(name)},
+            exact={name: seen.column(name) for name in EXACT_RANGE if has.get(name) and seen.given(name).any()},
             starts=seen.starts,
             kept=seen.kept,
             prompt=np.array([numbers[key] for key in keys], dtype=np.int64),
@@ -387,6 +390,19 @@ class TraceSet:
             rows["reward"] = self.reward.tolist()
         rows |= {name: [text or None for text in texts] for name, texts in self.labels.items()}
         write_parquet(Batch(self.where, lists, rows), Path(path), dtype=dtype, horizon=self.horizon)
+
+
+def fingerprint(traces: TraceSet) -> npt.NDArray[np.uint64]:
+    """Return a number [N] for the rollout log-probs of each response; 0 where it is likely enough to be drawn again.
+
+    Sum, ends and length stand for all of them: other responses do not agree in these to the last bit.
+    """
+    first, roll = traces.starts[:-1], traces.rollout
+    total, number = np.add.reduceat(roll, first), np.zeros(len(traces), dtype=np.uint64)
+    for values in (total, roll[first], roll[traces.starts[1:] - 1], traces.lengths.astype(np.float64)):
+        number = (number ^ values.view(np.uint64)) * _ODD
+        number ^= number >> np.uint64(32)
+    return np.where(total < _DRAWN_ONCE, np.maximum(number, np.uint64(1)), np.uint64(0))
 
 
 def no_response(left_out: LeftOut) -> TraceError:
