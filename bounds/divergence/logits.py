@@ -176,10 +176,11 @@ def _divergences(sums: FloatArray) -> LogitDivergences:
 class _Rows:
     """Rows [i:j] of an array that can be sliced; bfloat16 as its bit patterns (uint16)."""
 
-    def __init__(self, array: Any, bfloat16: bool = False) -> None:
-        self.array = array
+    def __init__(self, name: str, array: Any, bfloat16: bool) -> None:
+        if array.ndim != 2 or array.shape[1] == 0:
+            refuse(name, _DOMAIN, f"shape {tuple(array.shape)}")
+        self.array, self.bfloat16 = array, bfloat16
         self.shape: tuple[int, int] = tuple(array.shape)
-        self.bfloat16 = bfloat16
 
     def read(self, i: int, j: int) -> Any:
         """Read rows i to j as they are stored; a stream wants them in order."""
@@ -236,9 +237,7 @@ def _array_rows(name: str, given: Any) -> _Rows:
     bfloat16 = array.dtype.name in ("bfloat16", "uint16")  # ml_dtypes' type, or the bare bit patterns
     if not bfloat16 and array.dtype.newbyteorder("=") not in (np.float16, np.float32, np.float64):
         refuse(name, _DOMAIN, f"dtype {array.dtype}")
-    if array.ndim != 2 or array.shape[1] == 0:
-        refuse(name, _DOMAIN, f"shape {array.shape}")
-    return _Rows(array.view(np.uint16) if bfloat16 else array, bfloat16)
+    return _Rows(name, array.view(np.uint16) if bfloat16 else array, bfloat16)
 
 
 def _tensor_rows(name: str, tensor: Any) -> _Rows:
@@ -246,10 +245,8 @@ def _tensor_rows(name: str, tensor: Any) -> _Rows:
 
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         refuse(name, _DOMAIN, f"dtype {tensor.dtype}")
-    if tensor.ndim != 2 or tensor.shape[1] == 0:
-        refuse(name, _DOMAIN, f"shape {tuple(tensor.shape)}")
-    bfloat16 = tensor.dtype is torch.bfloat16
-    return _TensorRows(tensor.detach().view(torch.int16) if bfloat16 else tensor.detach(), bfloat16)
+    bfloat16, rows = tensor.dtype is torch.bfloat16, tensor.detach()
+    return _TensorRows(name, rows.view(torch.int16) if bfloat16 else rows, bfloat16)
 
 
 def _open(file: LogitFile) -> _Rows:
@@ -296,7 +293,7 @@ def _open_safetensors(path: Path, name: str | None) -> _Rows:
     dtype = np.dtype(_SAFETENSORS[kind])
     if end - start != math.prod(shape) * dtype.itemsize or start < 0 or 8 + length + end > size:
         refuse(str(path), "as long as its header says", f"{size} bytes")
-    return _Rows(np.memmap(path, dtype, "r", 8 + length + start, shape), kind == "BF16")
+    return _Rows(str(path), np.memmap(path, dtype, "r", 8 + length + start, shape), kind == "BF16")
 
 
 def _chosen(path: Path, name: str | None, arrays: dict[str, Any]) -> Any:
