@@ -21,8 +21,7 @@ from bounds.logs.batch import TraceError
 from bounds.masks.mask import Mask
 from bounds.results import Assumption, Interval, Standing
 from bounds.rules.bound import Bound, BoundTable, smallest
-from bounds.rules.fields import FIELDS
-from bounds.rules.profile import Profile
+from bounds.rules.profile import FIELDS, Profile
 from bounds.rules.unified import unified
 
 if TYPE_CHECKING:
