@@ -245,7 +245,7 @@ def token_signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compil
     """Return what is odd; parameters as of :func:`token_sums`."""
     found = Signs(np.zeros(starts.size - 1, SIGNS), np.zeros(1, TOTALS))
     if (kernel := _kernel(compiled)) is not None:
-        kernel.fill_signs(roll, theta, starts, *found)
+        kernel.fill_signs(roll, theta, starts, *found, (SHIFT_GAP, SHIFT_NEAR, SHIFT_SAME, TRUE_ZERO, POSITIVE))
         return found
     for some, tokens in _pieces(starts):
         cut = starts[some.start : some.stop + 1] - tokens.start
