@@ -42,7 +42,7 @@ coverage: $(VENV)/.core
 	$(BIN)/python tests/coverage_certificates.py
 
 attack: $(VENV)/.core
-	$(BIN)/python -m bounds.proof.attack
+	$(BIN)/python tests/attack.py
 
 clean:
 	rm -rf $(VENV) build dist docs/_build *.egg-info

@@ -57,7 +57,7 @@ def integer(name: str, value: object, low: int, high: int) -> int:
         refuse(name, domain, repr(value))
     if not isinstance(value, Integral) and not float(value).is_integer():
         refuse(name, domain, value)
-    result = int(float(value)) if not isinstance(value, Integral) else int(value)
+    result = int(value) if isinstance(value, Integral) else int(float(value))
     if not low <= result <= high:
         refuse(name, domain, result)
     return result
@@ -104,13 +104,7 @@ def reward_range(value: Any) -> tuple[float, float]:
 
 
 def parse_number(text: str) -> float:
-    """Read a number as people type it (no underscores, as Python would allow).
-
-    Raises
-    ------
-    ValueError
-        "must be a number, got ...".
-    """
+    """Read a number as people type it (no underscores, as Python would allow)."""
     try:
         if text.isascii() and "_" not in text:
             return float(text)

@@ -8,15 +8,7 @@ from pathlib import Path
 
 
 def check_free(path: str | Path, *, force: bool) -> Path:
-    """The path, if a file may be written there.
-
-    Raises
-    ------
-    FileExistsError
-        If there is one, unless ``force``.
-    NotADirectoryError
-        If its folder does not exist.
-    """
+    """Return the path if a file may be written there: its folder exists, and it does not (unless ``force``)."""
     target = Path(path)
     if target.exists() and not (force and target.is_file()):
         raise FileExistsError(f"{target} exists; another name, or force (--force) to overwrite a file")
@@ -27,13 +19,7 @@ def check_free(path: str | Path, *, force: bool) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: str | Path, *, force: bool) -> Iterator[Path]:
-    """A place to write to, which becomes the file when all is written, and is gone when something fails.
-
-    Raises
-    ------
-    FileExistsError, NotADirectoryError
-        As :func:`check_free`.
-    """
+    """Give a place to write to, which becomes the file when all is written, and is gone when something fails."""
     target = check_free(path, force=force)
     unfinished = target.with_name(f"{target.stem}.unfinished{target.suffix}")
     try:

@@ -9,7 +9,6 @@ needed to believe it. Long arrays stay float64 and are summed with a proved erro
 from __future__ import annotations
 
 import math
-import struct
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,27 +31,16 @@ def exact(x: float) -> Fraction:
 
 
 def round_up(x: Fraction) -> float:
-    """Return the smallest float64 that is not below the non-negative rational ``x``, or +inf beyond the largest.
-
-    >>> round_up(Fraction(1, 10)) >= Fraction(1, 10)
-    True
-    """
-    if x > Fraction(sys.float_info.max):
-        return math.inf
+    """Return the smallest float64 that is not below the rational ``x``, or +inf beyond the largest."""
+    if abs(x) > Fraction(sys.float_info.max):
+        return math.inf if x > 0 else -sys.float_info.max
     nearest = float(x)
     return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
 
 
 def round_down(x: Fraction) -> float:
-    """Return the largest float64 that is not above the rational ``x`` (of any sign), or -inf below the least.
-
-    >>> round_down(Fraction(-1, 10)) <= Fraction(-1, 10)
-    True
-    """
-    if abs(x) > Fraction(sys.float_info.max):
-        return sys.float_info.max if x > 0 else -math.inf
-    nearest = float(x)
-    return nearest if Fraction(nearest) <= x else math.nextafter(nearest, -math.inf)
+    """Return the largest float64 that is not above the rational ``x``, or -inf below the least."""
+    return 0.0 - round_up(-x)  # never -0.0
 
 
 def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
@@ -89,20 +77,13 @@ def largest_integer(holds: Callable[[int], bool], low: int, high: int) -> int | 
 
 def largest_float(holds: Callable[[float], bool], low: float, high: float) -> float | None:
     """Find the same among the float64 numbers from ``low`` >= 0 to ``high`` (inf allowed), by bisection."""
-    order = struct.Struct("<d"), struct.Struct("<q")
-    first, last = (order[1].unpack(order[0].pack(x))[0] for x in (low, high))
 
     def number(k: int) -> float:
-        value: float = order[0].unpack(order[1].pack(k))[0]
-        return value
+        return float(np.int64(k).view(np.float64))
 
+    first, last = (int(np.float64(x).view(np.int64)) for x in (low, high))  # in the order of the floats
     found = largest_integer(lambda k: holds(number(k)), first, last)
     return None if found is None else number(found)
-
-
-def floor_within(x: Fraction, limit: int) -> int:
-    """Return min(floor(x), limit)."""
-    return limit if x >= limit else math.floor(x)
 
 
 def sum_up(terms: FloatArray, roundings: int = 0) -> Fraction:
@@ -147,24 +128,15 @@ def _scaled_dot_up(a: FloatArray, b: FloatArray, roundings: int) -> Fraction:
 
     Both are scaled by powers of two to have their largest entry near 1.
     """
-    shift_a, shift_b = (_exponent(x) for x in (a, b))
+    shift_a, shift_b = (math.frexp(float(x.max(initial=0.0)))[1] for x in (a, b))  # 0 of inf
     both = (a > 0.0) & (b > 0.0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        products = np.where(both, _scaled(a, -shift_a) * _scaled(b, -shift_b), 0.0)
+        products = np.where(both, np.ldexp(a, -shift_a) * np.ldexp(b, -shift_b), 0.0)
         total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
     if math.isinf(total):
         return INFINITE
     least = Fraction(math.ulp(0.0)) * underflowed
     return (_raised(total, a.size, roundings + 1) + least) * Fraction(2) ** (shift_a + shift_b)
-
-
-def _scaled(x: FloatArray, shift: int) -> FloatArray:
-    return x * 2.0**shift if abs(shift) < 1000 else np.ldexp(x, shift)
-
-
-def _exponent(x: FloatArray) -> int:
-    largest = float(x.max(initial=0.0))
-    return math.frexp(largest)[1] if math.isfinite(largest) else 0
 
 
 def enclosure(function: Callable[[Any], Any], bits: int = 0) -> tuple[Fraction, Fraction]:

@@ -28,20 +28,12 @@ _SCIENTIFIC = 1e6
 
 
 def many(n: int, noun: str) -> str:
-    """Name a number of things.
-
-    >>> many(1, "prompt"), many(2, "prompt")
-    ('1 prompt', '2 prompts')
-    """
+    """Name a number of things: 1 prompt, 2 prompts."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def span(low: int, high: int) -> str:
-    """Name a range of whole numbers, ends included.
-
-    >>> span(4, 7), span(4, 4)
-    ('4-7', '4')
-    """
+    """Name a range of whole numbers, ends included: 4-7, or 4."""
     return f"{low}" if low == high else f"{low}-{high}"
 
 
@@ -245,17 +237,7 @@ def html_lines(lines: Iterable[str], tag: str) -> str:
 
 
 def latex_table(titles: list[str], rows: list[list[str]]) -> str:
-    r"""Write a LaTeX tabular (booktabs) of plain text: special characters are escaped, mathematical ones become math.
-
-    >>> print(latex_table(["rule", "≤ ε"], [["mixed_tv", "1.5e-05"]]))
-    \begin{tabular}{lr}
-    \toprule
-    rule & $\leq$ $\varepsilon$ \\
-    \midrule
-    mixed\_tv & $1.5 \times 10^{-5}$ \\
-    \bottomrule
-    \end{tabular}
-    """
+    """Write a LaTeX tabular (booktabs): special characters are escaped, mathematical ones become math."""
     head, *body = (" & ".join(map(_latex, cells)) + r" \\" for cells in (titles, *rows))
     columns = "".join("r" if right else "l" for right in _numeric(titles, rows))
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
@@ -263,13 +245,7 @@ def latex_table(titles: list[str], rows: list[list[str]]) -> str:
 
 
 def markdown_table(titles: list[str], rows: list[list[str]]) -> str:
-    r"""Write a Markdown table of plain text, as GitHub and MyST read it.
-
-    >>> print(markdown_table(["rule", "|Error|"], [["mixed_tv", "4.1"]]))
-    | rule     | \|Error\| |
-    |:---------|----------:|
-    | mixed_tv |       4.1 |
-    """
+    """Write a Markdown table of plain text, as GitHub and MyST read it."""
     lines = [[_markdown(cell) for cell in cells] for cells in (titles, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     right = _numeric(titles, rows)

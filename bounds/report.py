@@ -90,10 +90,10 @@ def page(
         *([] if c.noise_floor is None else [_noise_floor(c.noise_floor)]),
         _made(c, command),
     ]
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    text = resources.files("bounds").joinpath("report.html").read_text("utf-8")
+    template: jinja2.Template = jinja2.Template(
+        text, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    template = environment.from_string(resources.files("bounds").joinpath("report.html").read_text("utf-8"))
     return template.render(heading=c.heading(), verdict=_verdict(c), sentence=c.sentence(), sections=sections)
 
 
@@ -140,13 +140,12 @@ def _ladder(c: Certificate) -> Section:
 
 
 def _seen(c: Certificate) -> Section:
-    if not c.findings:
-        return Section("log", "What was seen in the log", ("Nothing remarkable was seen.",))
     return Section(
         "log",
         "What was seen in the log",
+        () if c.findings else ("Nothing remarkable was seen.",),
         points=c.warnings,
-        tables=(("What was seen, and what it does", c.finding_cells()),),
+        tables=(("What was seen, and what it does", c.finding_cells()),) if c.findings else (),
     )
 
 
@@ -174,10 +173,7 @@ def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
             "A mask changes no bound: it changes neither policy.",
         ),
         picture="" if frame.empty else _picture("masks", frame, logs.draw_masks, f"{title} {study.sentence()}", 2.4),
-        points=(
-            *study.notes(),
-            *(warning for warning in study.warnings if warning not in said),
-        ),
+        points=(*study.notes(), *(warning for warning in study.warnings if warning not in said)),
         tables=_captioned(study.tables(), "Masks: what is kept, and the gain", *terms, "By length"),
     )
 

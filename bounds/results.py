@@ -180,13 +180,7 @@ class IntervalTable:
         return [row.get(name) for row in self.rows.values()]
 
     def estimate(self, label: str, name: str) -> Interval:
-        """Return one estimate.
-
-        Raises
-        ------
-        KeyError
-            If it is not there, or could not be made.
-        """
+        """Return one estimate; KeyError where it is not there, or could not be made."""
         found = self.rows[label][name]
         if found is None:
             raise KeyError(f"{name} of {self.of} {label} cannot be estimated")
@@ -219,14 +213,8 @@ class IntervalTable:
     ) -> Cells:
         """Return text: one row for each label, with its estimates and their intervals, and then its facts.
 
-        Parameters
-        ----------
-        names : names, optional
-            Which estimates; those that no label has are left out.
-        facts : mapping of name to title, optional
-            Which facts; else all.
-        marked : str, optional
-            The label whose row stands out.
+        ``names`` says which estimates (of those that some label has), ``facts`` which facts, under which titles;
+        without, all. The row of the label ``marked`` stands out.
         """
         chosen = [name for name in self.names if names is None or name in names]
         every = {name: name.replace("_", " ") for label in self.rows for name in self.facts_of(label)}
@@ -234,7 +222,7 @@ class IntervalTable:
         rows: list[Row] = []
         for label, row in self.rows.items():
             known = (self.facts_of(label).get(name, "") for name in titles)
-            found = ["-" if row.get(name) is None else str(row[name]) for name in chosen]
+            found = [str(row.get(name) or "-") for name in chosen]
             said = [near(x) if isinstance(x, float) else str(x) for x in known]
             rows.append(([label, *found, *said], label == marked))
         return [self.of, *chosen, *titles.values()], rows

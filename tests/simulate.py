@@ -14,7 +14,7 @@ class World:
     def __init__(self, problem: Problem, rng: np.random.Generator, *, success: float = 0.4) -> None:
         self.problem = problem
         tree = problem.trees[0]
-        self.horizon, self.width = tree.horizon, tree.roll[0].shape[-1]
+        self.horizon, self.width = len(tree.roll), tree.roll[0].shape[-1]
         self.rewards = [(rng.random(t.roll_mass[-1].size) < success).astype(float) for t in problem.trees]
         self.truth = problem.objective("theta", self.rewards) - problem.objective("roll", self.rewards)
         self.by_prompt = np.array(

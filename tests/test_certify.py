@@ -440,9 +440,9 @@ def test_estimates_agree_with_an_enumerated_problem():
         records.append({"prompt_id": str(k), "rollout_logprobs": rollout, "train_logprobs": train})
     result = bounds.certify(bounds.TraceSet.from_records(records, horizon=4), confidence=1 - 1e-6)
     truth = {
-        "kl_seq": sum(problem.per_position("mean_kl")),
-        "kl_seq_k1": sum(problem.per_position("mean_kl")),
-        "tv_sum": sum(problem.per_position("mean_tv")),
+        "kl_seq": sum(problem.per_position["mean_kl"]),
+        "kl_seq_k1": sum(problem.per_position["mean_kl"]),
+        "tv_sum": sum(problem.per_position["mean_tv"]),
         "tv_seq": problem.tv_seq,
         "worst_case_error": problem.worst_error,
         "worst_case_error_with_gap": problem.worst_error,

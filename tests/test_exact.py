@@ -10,7 +10,7 @@ import pytest
 import bounds
 from bounds.proof.exact import Problem, Tree, expected, log_low, random_problem
 from bounds.proof.worst_case import homogeneous
-from bounds.rules.fields import FIELDS
+from bounds.rules.profile import FIELDS
 
 INPUTS = [
     (),
@@ -83,7 +83,7 @@ def test_declared_gaps_and_reward_ranges(kind, rewards):
     for problem in (
         problems("zeros in roll", 12, rational=True) if kind == "zeros in roll" else problems(kind, 20, True)
     ):
-        gap = float(max(problem.per_position("max_gap"))) * (1 + 1e-15)
+        gap = float(max(problem.per_position["max_gap"])) * (1 + 1e-15)
         worst = Fraction(0)
         for _ in range(20):
             r = [
@@ -223,7 +223,7 @@ def test_identities_hold_exactly():
     rng = np.random.default_rng(5)
     for kind in KINDS:
         for problem in problems(kind, 10, rational=True):
-            gap = sum(problem.per_position("mean_gap"))
+            gap = sum(problem.per_position["mean_gap"])
             ones = [np.array([Fraction(1)] * tree.error_weight.size, dtype=object) for tree in problem.trees]
             rewards = [np.array([Fraction(int(k), 7) for k in rng.integers(0, 8, o.size)], dtype=object) for o in ones]
             assert problem.error(ones) == gap == -problem.surrogate(ones)
@@ -241,8 +241,8 @@ def test_identity_w_equals_k3_of_the_product_minus_phi():
             phi = problem.mean([expected(t.roll_mass[-1], t.phi) for t in problem.trees])
             minus = problem.mean([np.maximum(-t.error_weight, 0).sum() for t in problem.trees])
             assert minus <= phi * (1 + 1e-9) + 1e-15
-            gap = sum(problem.per_position("mean_gap"))
-            assert phi == pytest.approx(sum(problem.per_position("mean_kl")) - gap, rel=1e-9, abs=1e-14)
+            gap = sum(problem.per_position["mean_gap"])
+            assert phi == pytest.approx(sum(problem.per_position["mean_kl"]) - gap, rel=1e-9, abs=1e-14)
 
 
 def test_w_minus_is_below_phi_pathwise_in_rational_arithmetic():

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bounds.certificate.stream import stream
 from scipy import stats
 
 import bounds
@@ -188,7 +187,7 @@ def test_memory_does_not_grow_with_the_tokens(tmp_path):
     for question in (bounds.explain, bounds.by_position, metrics, bounds.mask_study):
         for n in (250, 250, 1000):  # the first imports
             tracemalloc.start()
-            question(stream(path[n], horizon=1000))
+            question(bounds.open_log(path[n], horizon=1000))
             peaks[n] = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert peaks[1000] < peaks[250] + 0.5 * 800 * 750 * 8 * 2, question

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 
 import mpmath
@@ -12,19 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import capped, real, sum_of_roots
 
-from bounds._rounding import dot_up, exact, round_up, sqrt_enclosure, sum_up
+from bounds._rounding import dot_up, exact, round_down, round_up, sqrt_enclosure, sum_up
 from bounds._text import near, round_toward_zero, shown, shown_down
 from bounds.rules.sums import _ZETA_HIGH, _ZETA_LOW, binomial_excess, capped_sum, product_coupling, sqrt_sum
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 
 
-@given(st.fractions(min_value=0), st.integers(-1000, 1000))
-def test_round_up_is_the_next_float_and_no_more(x, power):
+@given(st.fractions(), st.integers(-1000, 1000))
+def test_rounding_is_to_the_next_float_and_no_more(x, power):
     x = x * Fraction(2) ** power
-    up = round_up(x)
+    up, down = round_up(x), round_down(x)
     assert up == math.inf or Fraction(up) >= x
-    assert up == 0.0 or Fraction(math.nextafter(up, 0.0)) < x or up == math.inf
+    assert down == -math.inf or Fraction(down) <= x
+    assert up == down == x or math.nextafter(down, math.inf) == up
 
 
 def test_rounding_at_the_ends_of_the_float_range():
@@ -32,6 +34,12 @@ def test_rounding_at_the_ends_of_the_float_range():
     assert round_up(Fraction(10) ** 400) == math.inf
     assert round_up(exact(math.inf)) == math.inf
     assert round_up(Fraction(0)) == 0.0
+    assert round_up(-(Fraction(10) ** 400)) == -sys.float_info.max
+    assert round_down(Fraction(10) ** 400) == sys.float_info.max
+    assert round_down(-(Fraction(10) ** 400)) == -math.inf
+    assert round_down(-Fraction(1, 10**400)) == -5e-324
+    for none in (Fraction(0), Fraction(1, 10**400)):
+        assert math.copysign(1.0, round_down(none)) == 1.0  # 0, not -0
 
 
 @given(st.fractions(min_value=0, max_value=10**9), st.integers(-1100, 1100))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import graphlib
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 import bounds
@@ -95,8 +97,22 @@ def test_commands_start_light():
     for command, never in (("bstar --T 10 --delta 1e-4", "numba|scipy|pandas"), ("certify", "numba")):
         run = [sys.executable, "-X", "importtime", "-m", "bounds", *command.split()]
         imported = subprocess.run(run, capture_output=True, text=True, check=True).stderr
-        assert "bounds.cli" in imported
+        assert "bounds.cli.main" in imported
         assert not re.search(rf"\| +({never})$", imported, re.MULTILINE), command
+
+
+def test_the_old_home_of_the_training_hooks_is_the_new_one():
+    """Whichever way it is imported first; and torch is not asked for."""
+    for code in (
+        "import bounds.surface.training; found = bounds.surface.training.Monitor",
+        "from bounds.surface.training import Monitor as found",
+        "from bounds.surface import training; found = training.Monitor",
+    ):
+        asked = (
+            f"import sys; {code}; from bounds.training import Monitor; print(found is Monitor, 'torch' in sys.modules)"
+        )
+        out = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+        assert out == "True False\n", code
 
 
 def test_every_public_callable_is_documented():
@@ -116,3 +132,12 @@ def test_what_is_no_profile_and_no_record_is_told_where_to_go():
         bounds.unified(T=10)
     with pytest.raises(TypeError, match=r"a record must be a mapping .* \(of a DataFrame: TraceSet.from_frame\)"):
         bounds.TraceSet.from_records(bounds.example_traces().prompt_ids, horizon=4)
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    """Also through imports inside functions; those for type checkers alone do not count."""
+    graph = grimp.build_graph("bounds", exclude_type_checking_imports=True)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+    graphlib.TopologicalSorter(imported).prepare()

@@ -6,11 +6,12 @@ import math
 from fractions import Fraction
 from functools import cache
 
+import attack
 import numpy as np
 import pytest
 
 import bounds
-from bounds.proof import attack, worst_case
+from bounds.proof import worst_case
 from bounds.proof.exact import Problem, Tree, random_problem
 
 NAMES = [r.name for r in bounds.RULES]
@@ -121,11 +122,26 @@ def test_the_baseline_offset_is_of_order_t():
     assert abs(change - with_sum_of_ratios) > problem.profile().kl_seq  # with L in place of L' even D is exceeded
 
 
+#: Rows in tenths by context, where nothing is rare: roll, theta; each pair has a total variation of .6.
+TENTHS = {
+    (): ((7, 2, 1), (2, 8, 0)),
+    (1,): ((2, 6, 2), (7, 0, 3)),
+    (2,): ((6, 4, 0), (0, 10, 0)),
+    (1, 1): ((0, 1, 9), (0, 7, 3)),
+    (1, 2): ((0, 4, 6), (0, 10, 0)),
+    (2, 1): ((0, 1, 9), (0, 7, 3)),
+}
+
+
 def test_the_realised_length_is_not_valid_in_the_adaptive_weights():
     worst, claimed = worst_case.realised_length_example()
     assert claimed < Fraction(1, 10**5)
     assert worst == pytest.approx(0.36, abs=1e-4)
-    worst, claimed = worst_case.realised_length_in_tenths()
+
+    def row(policy, context):
+        return [Fraction(x, 10) for x in TENTHS.get(context, ((10, 0, 0),) * 2)[policy == "theta"]]
+
+    worst, claimed = worst_case.with_realised_lengths(row, Fraction(3, 5))
     assert (worst, claimed) == (Fraction(504, 1000), Fraction(456, 1000))
 
 

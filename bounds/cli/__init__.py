@@ -4,7 +4,7 @@
 COMMANDS = {
     "bstar": ("theory", "Every bound on |Error| for given divergences, and B*."),
     "largest": ("theory", "The largest delta, T, ... that proves a target."),
-    "certify": ("certify", "Estimates, guarantees and bounds from a log."),
+    "certify": ("questions", "Estimates, guarantees and bounds from a log."),
     "steps": ("questions", "A run over time: one row for each step."),
     "masks": ("questions", "What a mask keeps of a log, and what that costs."),
     "objectives": ("questions", "TIS, PPO clip, ... against L'."),

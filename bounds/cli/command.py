@@ -99,6 +99,31 @@ def suggest(names: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
     return lambda ctx, param, incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
+def reward_range(*default: str) -> Decorator:
+    """Declare the lowest and the highest reward."""
+    return option("--reward-range", nargs=2, type=number, default=default or None, metavar="LOW HIGH",
+                  help="of a reward; default: 0 1")  # fmt: skip
+
+
+as_json = option("--json", "as_json", is_flag=True, help="one JSON object, full precision")
+
+
+def _free(ctx: click.Context, _: click.Parameter, path: str | None) -> str | None:
+    from bounds._files import check_free
+
+    if path is not None and not ctx.resilient_parsing:
+        check_free(path, force=ctx.params["force"])
+    return path
+
+
+def writes(name: str, help: str) -> Decorator:
+    """Declare a file to write; whether it may be is known before anything is read."""
+    return group(
+        option(name, type=FILE, metavar="FILE", callback=_free, help=help),
+        option("--force", is_flag=True, is_eager=True, help="overwrite FILE"),
+    )
+
+
 def is_option(word: str) -> bool:
     """Tell whether a word names an option."""
     return len(word) > 1 and word[0] == "-" and " " not in word and not _NEGATIVE.match(word)

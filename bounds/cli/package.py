@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import click
 
 import bounds
-from bounds.cli import options
-from bounds.cli.command import FOLDER, command, option, suggest
+from bounds.cli.command import FOLDER, as_json, command, option, suggest
 from bounds.cli.output import counting_progress, show
 
 
@@ -22,7 +21,7 @@ def _recipes() -> Iterable[str]:
 @command("formats", "trm-bounds formats --recipe verl")
 @option("--recipe", metavar="TRAINER", shell_complete=suggest(_recipes),
         help="print what exports from verl, skyrl or trl")  # fmt: skip
-@options.as_json
+@as_json
 def formats(recipe: str | None, as_json: bool) -> None:
     """Print the formats that are read, or a recipe."""
     from rich.text import Text
@@ -64,10 +63,11 @@ def figures(names: tuple[str, ...], out: str) -> None:
 
 
 @command("verify", "trm-bounds verify")
-@options.as_json
+@as_json
 def verify(as_json: bool) -> int:
     """Print each check of the rules; 1 where one fails."""
     from bounds._text import TerminalTable
+    from bounds.proof.registry import tables
     from bounds.results import jsonable
 
     with counting_progress("checking", len(bounds.proof.CHECKS)) as on_start:
@@ -76,13 +76,7 @@ def verify(as_json: bool) -> int:
     if as_json:
         print(json.dumps(jsonable({"checks": results, "failed": len(failed)})))
     else:
-        rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
-        show(TerminalTable(["check", "", "how", "what was checked"], rows))
-        kinds = ("symbolic", "exact", "interval")
-        counts = [
-            ([name, *(str(sum(name in r.rules and r.how == k and r.passed for r in results)) for k in kinds)], False)
-            for name in dict.fromkeys(n for r in results for n in r.rules)
-        ]
-        show(TerminalTable(["rule: checks passed", *kinds], counts))
+        for cells in tables(results):
+            show(TerminalTable(*cells))
         print(f"{len(results)} checks, {len(failed)} failed")
     return 1 if failed else 0

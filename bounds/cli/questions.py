@@ -1,24 +1,122 @@
-"""Commands that ask one question of a log: steps, masks, objectives, explain, compare, metrics."""
+"""Commands on logs: certify, steps, masks, objectives, explain, compare, metrics."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Sequence
 from typing import Any
 
+import click
+
 import bounds
-from bounds.cli import options
-from bounds.cli.command import FILE, command, number, option
-from bounds.cli.output import emit
-from bounds.cli.reading import answer, open_log
+from bounds.cli import reading
+from bounds.cli.command import FILE, command, number, option, writes
+from bounds.cli.output import emit, progress
 
 
-@command("steps", "trm-bounds steps 'run/*.jsonl' --horizon 4096 --limit 0.5", options.PATHS)
-@options.log
-@options.mask()
+def _assumptions(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
+    """Read NAME=VALUE, one for each ``--assume``."""
+    from bounds._checks import parse_number
+    from bounds.certificate.certify import checked_assumptions
+
+    assume: dict[str, Any] = {}
+    for text in texts:
+        name, mark, value = (part.strip() for part in text.partition("="))
+        if not mark:
+            raise ValueError(f"--assume must be NAME=VALUE such as delta=1e-3, got {text!r}")
+        try:
+            known = {"true": True, "false": False}.get(value.lower())
+            assume[name.replace("-", "_")] = parse_number(value) if known is None else known
+        except ValueError as error:
+            raise ValueError(f"--assume {name} {error}") from None
+    return checked_assumptions(assume)
+
+
+def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) -> list[tuple[str, str, float]]:
+    """Read QUANTITY<=VALUE or QUANTITY>=VALUE, one for each ``--require``."""
+    from bounds._checks import parse_number
+
+    require = []
+    for text in texts:
+        found = re.fullmatch(r"(.*?)([<>]=)(.*)", text, re.DOTALL)
+        if found is None:
+            raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}")
+        name, sign, value = (part.strip() for part in found.groups())
+        if (limit := parse_number(value)) != limit:
+            raise ValueError(f"--require needs a number to compare with, got {text!r}")
+        require.append((name, sign, limit))
+    return require
+
+
+@command("certify", "trm-bounds certify 'run/*.jsonl' --horizon 4096 --require 'b_star_upper<=.2'", reading.PATHS)
+@reading.log
+@reading.mask()
+@option("--assume", multiple=True, callback=_assumptions, metavar="NAME=VALUE",
+        help="what no sample shows: delta=1e-3 (repeatable)")  # fmt: skip
+@option("--require", multiple=True, callback=_requirements, metavar="QUANTITY<=VALUE",
+        help="exit 1 unless a whole interval does (repeatable)")  # fmt: skip
+@option("--noise-floor", type=FILE, metavar="FILE", rare=True, help="a log of the same weights, scored twice")
+@reading.looking
+@writes("--html", "all of it as one page that needs no network")
+def certify(
+    confidence: float,
+    mask: bounds.Mask | None,
+    assume: dict[str, Any],
+    require: list[tuple[str, str, float]],
+    noise_floor: str | None,
+    html: str | None,
+    force: bool,
+    as_json: bool,
+    **log: Any,
+) -> int:
+    """Print the certificate; 1 unless all that is required holds."""
+    from bounds.questions.mask_study import DEFAULT, statistics_for
+
+    noise = None
+    if noise_floor is not None:
+        as_it_is = {"train": (), "without_staleness": False, "split": False, "engine": "local", "resume": None}
+        noise = reading.open_log(**{**log, **as_it_is, "paths": (noise_floor,)}).summary()
+    source = reading.open_log(**log)
+    statistics = () if html is None else statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)
+    m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))
+    result = bounds.certify(m, confidence=confidence, mask=mask, assume=assume, noise_floor=noise)
+    not_so = [text for text in (result.unmet(*r) for r in require) if text]
+    if html is not None:
+        _write_page(html, result, source, m, mask=mask, confidence=confidence, force=force)
+    emit(result, as_json)
+    for text in not_so:
+        print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
+    return 1 if not_so else 0
+
+
+def _write_page(
+    path: str, result: bounds.Certificate, source: reading.Source, m: Any, *, force: bool, **asked: Any
+) -> None:
+    """Write the page, from what was kept of the log; only divergence by position needs another reading."""
+    from bounds._files import whole_file
+    from bounds.report import page
+
+    with progress("reading again, by position, and writing the page"):
+        text = page(
+            result,
+            by_position=bounds.by_position(source.log, confidence=asked["confidence"]),
+            masks=bounds.mask_study(m, **asked),
+            run=bounds.over_time(m, **asked) if len(m.labels.get("step", ())) > 1 else None,
+            command=click.get_current_context().obj,
+        )
+    with whole_file(path, force=force) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    print(f"wrote {path}", file=sys.stderr)
+
+
+@command("steps", "trm-bounds steps 'run/*.jsonl' --horizon 4096 --limit 0.5", reading.PATHS)
+@reading.log
+@reading.mask()
 @option("--limit", type=number, metavar="NATS", help="exit 1 unless kl_seq stays below it")
 @option("--time-uniform", is_flag=True, help="all steps hold at once, also if looked at after each")
-@options.looking
-@option("--figure", type=FILE, metavar="FILE", help="draw it as PNG, PDF or SVG")
-@options.force
+@reading.looking
+@writes("--figure", "draw it as PNG, PDF or SVG")
 def steps(
     confidence: float,
     mask: bounds.Mask | None,
@@ -30,11 +128,7 @@ def steps(
     **log: Any,
 ) -> int:
     """Print a run over time; 1 where it leaves the limit that was given."""
-    from bounds._files import check_free
-
-    if figure is not None:
-        check_free(figure, force=force)
-    m = open_log(example="run", **log).summary(mask=mask)
+    m = reading.open_log(example="run", **log).summary(mask=mask)
     limits = {} if limit is None else {"limit": limit}
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
@@ -44,80 +138,73 @@ def steps(
 
 
 def _draw(run: Any, path: str, *, force: bool) -> None:
-    from matplotlib.figure import Figure
-
     from bounds._files import whole_file
-    from bounds.figures.logs import over_time_frame
-    from bounds.figures.plots import plot_over_time
-    from bounds.figures.style import COLUMN, look
+    from bounds.figures.drawing import figure_of
+    from bounds.figures.logs import draw_over_time, over_time_frame
+    from bounds.figures.style import look
 
-    panels = over_time_frame(run)["panel"].nunique()
+    frame = over_time_frame(run)
+    panels = frame["panel"].nunique()
     with look("light"), whole_file(path, force=force) as unfinished:
-        figure = Figure(figsize=(COLUMN, 1.4 * panels), layout="constrained")
-        plot_over_time(run, list(figure.subplots(panels, 1)))
-        figure.savefig(unfinished, dpi=300)
+        figure_of(frame, [draw_over_time] * panels, 1.4 * panels).savefig(unfinished, dpi=300)
 
 
 @command(
     "masks",
     "trm-bounds masks 'run/*.jsonl' --horizon 4096 --mask 'seq_mean_k3<=0.001'",
-    f"{options.PATHS} A mask M is criteria, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001', or a trainer's own options, "
+    f"{reading.PATHS} A mask M is criteria, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001', or a trainer's own options, "
     "such as 'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001' (also slime, trl, skyrl, nemo-rl, prime-rl, "
     "ms-swift).",
 )
-@options.log
-@options.mask("default: the paper's TRM-Max with TRM-Avg")
-@option("--write", type=FILE, metavar="FILE", help="write which responses are kept, as Parquet")
-@options.force
+@reading.log
+@reading.mask("default: the paper's TRM-Max with TRM-Avg")
+@writes("--write", "write which responses are kept, as Parquet")
 def masks(
-    mask: bounds.Mask | None, confidence: float, write: str | None, force: bool, as_json: bool, **reading: Any
+    mask: bounds.Mask | None, confidence: float, write: str | None, force: bool, as_json: bool, **log: Any
 ) -> None:
     """Print what a mask keeps and costs."""
-    from bounds._files import check_free
     from bounds.questions.mask_study import DEFAULT, statistics_for, write_masks
 
     mask = bounds.Mask.parse(DEFAULT) if mask is None else mask
-    if write is not None:
-        check_free(write, force=force)
-    source = open_log(**reading)
+    source = reading.open_log(**log)
     study = bounds.mask_study(source.summary(statistics=statistics_for(mask)), mask=mask, confidence=confidence)
     if write is not None:
         write_masks(source.log, mask, write, force=force)
     emit(study, as_json)
 
 
-@command("objectives", "trm-bounds objectives 'run/*.jsonl' --horizon 4096", options.PATHS)
-@options.log
-@options.mask()
-@options.looking
+@command("objectives", "trm-bounds objectives 'run/*.jsonl' --horizon 4096", reading.PATHS)
+@reading.log
+@reading.mask()
+@reading.looking
 def objectives(**asked: Any) -> None:
     """Print what trainers optimise, against L'."""
     from bounds.questions.objectives import STATISTICS, objectives
 
-    answer(objectives, statistics=STATISTICS, **asked)
+    reading.answer(objectives, statistics=STATISTICS, **asked)
 
 
-@command("explain", "trm-bounds explain 'run/*.jsonl' --horizon 4096", options.PATHS)
-@options.log
+@command("explain", "trm-bounds explain 'run/*.jsonl' --horizon 4096", reading.PATHS)
+@reading.log
 def explain(**asked: Any) -> None:
     """Print where kl_seq comes from."""
-    answer(bounds.explain, **asked)
+    reading.answer(bounds.explain, **asked)
 
 
 @command("compare", "trm-bounds compare bf16.jsonl fp16.jsonl --horizon 4096", "Each PATH is one log.")
-@options.log
-def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **reading: Any) -> None:
+@reading.log
+def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **log: Any) -> None:
     """Print how two logs differ."""
     if len(paths) != 2:
         raise ValueError(f"compare needs two logs, got {len(paths)} (write globs in quotes)")
-    logs = [open_log(paths=(path,), **reading).summary() for path in paths]
+    logs = [reading.open_log(paths=(path,), **log).summary() for path in paths]
     emit(bounds.compare(*logs, confidence=confidence), as_json)
 
 
-@command("metrics", "trm-bounds metrics 'run/*.jsonl' --json", options.PATHS)
-@options.log
+@command("metrics", "trm-bounds metrics 'run/*.jsonl' --json", reading.PATHS)
+@reading.log
 def metrics(**asked: Any) -> None:
     """Print the scalars that trainers log."""
     from bounds.questions.metrics import STATISTICS, metrics
 
-    answer(metrics, statistics=STATISTICS, **asked)
+    reading.answer(metrics, statistics=STATISTICS, **asked)

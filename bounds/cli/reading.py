@@ -1,13 +1,15 @@
-"""How commands read logs: the one file here that knows what logs and summaries are made of."""
+"""How commands read logs: their options, and the one file here that knows what logs and summaries are made of."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from bounds.cli.command import FILE, Decorator, as_json, group, number, option, reward_range, suggest, whole
 from bounds.cli.output import emit, progress
 
 if TYPE_CHECKING:
@@ -17,6 +19,56 @@ if TYPE_CHECKING:
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
+_FORMATS = ("auto", *READABLE)
+_DTYPES = ("float32", "float16", "bfloat16")  # how positive a log-prob may be
+#: What help says about PATH.
+PATHS = "Each PATH is a file (.gz, .zst), a folder or a glob of one run; without PATH: the embedded example."
+
+
+def _confidence(ctx: click.Context, _: click.Parameter, value: float) -> float:
+    from bounds._checks import confidence_level
+
+    return confidence_level(value)
+
+
+def _mask(ctx: click.Context, _: click.Parameter, text: str | None) -> Mask | None:
+    from bounds.masks.mask import Mask
+
+    return None if text is None else Mask.parse(text)
+
+
+def mask(help: str = "what a mask keeps; see trm-bounds masks --help") -> Decorator:
+    """Declare a mask."""
+    return option("--mask", callback=_mask, metavar="M", help=help)
+
+
+#: What every command on a log has: PATH, what :func:`bounds.read_traces` can be told about it (by its names), and how
+#: the answer is given.
+log = group(
+    click.argument("paths", nargs=-1, type=FILE, metavar="[PATH ...]"),
+    option("--horizon", type=whole, metavar="T", help="the generation cap, in policy tokens"),
+    reward_range("0", "1"),
+    option("--train", several=True, type=FILE, metavar="PATH ...", help="the half that the trained weights scored"),
+    option("--format", default="auto", metavar="F", shell_complete=suggest(lambda: _FORMATS), rare=True,
+           help=f"one of {', '.join(_FORMATS)}"),
+    option("--group-size", type=whole, metavar="N", rare=True, help="every N rows of a file answer one prompt"),
+    option("--logprob-dtype", default="float32", metavar="D", shell_complete=suggest(lambda: _DTYPES), rare=True,
+           help=", ".join(_DTYPES)),
+    option("--drop-missing", "on_missing", flag_value="drop", default="error", rare=True,
+           help="leave responses with missing values out, and say so"),
+    option("--confidence", type=number, default="0.95", callback=_confidence, metavar="C",
+           help="of intervals; default: 0.95"),
+    as_json,
+)  # fmt: skip
+
+#: Which part of a log is looked at, and how it is gone through.
+looking = group(
+    option("--without-staleness", is_flag=True, rare=True, help="old_logprobs as theta: the engine's part alone"),
+    option("--split", is_flag=True, rare=True, help="only the prompts on which masks judges its choice"),
+    option("--engine", type=click.Choice(["local", "ray"]), default="local", rare=True,
+           help="ray: files are read by a cluster"),
+    option("--resume", type=FILE, metavar="FILE", rare=True, help="keep what was read there, and go on from it"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,11 +91,24 @@ class Source:
             if self.resume is not None:
                 raise ValueError("--resume goes with --engine local")
             return summary(self.log, statistics=statistics, suprema=suprema)
-        with _reading_progress() as show:
-            m = Summary.of(self.log, statistics=statistics, suprema=suprema, progress=show, resume=self.resume)
+        start = time.monotonic()
+        with progress("reading") as say:
+            m = Summary.of(
+                self.log,
+                statistics=statistics,
+                suprema=suprema,
+                progress=lambda m: say(_rate(m, start)),
+                resume=self.resume,
+            )
         if self.split:
             m.note("--split: only the half of the prompts on which masks judges what it chose")
         return m
+
+
+def _rate(m: Summary, start: float) -> str:
+    """Say what was read since a start of the clock, and how fast."""
+    rate = m.tokens / max(time.monotonic() - start, 1e-9)
+    return f"{len(m):,} responses, {m.tokens:,} tokens, {rate:,.0f} a second"
 
 
 def open_log(
@@ -84,13 +149,3 @@ def answer(
     """Ask ``question(summary, confidence=...)`` of a log, and print its answer."""
     summary = open_log(**log).summary(mask=mask, statistics=statistics)
     emit(question(summary, confidence=confidence, **({} if mask is None else {"mask": mask})), as_json)
-
-
-@contextlib.contextmanager
-def _reading_progress() -> Iterator[Callable[[Summary], None]]:
-    """Give what to call after each part of a log: it shows tokens and their rate."""
-    start = time.monotonic()
-    with progress("reading") as say:
-        yield lambda m: say(
-            f"{len(m):,} responses, {m.tokens:,} tokens, {m.tokens / max(time.monotonic() - start, 1e-9):,.0f} a second"
-        )

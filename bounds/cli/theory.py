@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import click
 
 import bounds
-from bounds.cli import options
-from bounds.cli.command import FILE, command, group, number, option, suggest, whole
+from bounds._checks import unknown
+from bounds._text import round_toward_zero
+from bounds.cli.command import FILE, as_json, command, group, number, option, reward_range, suggest, whole
 from bounds.cli.output import emit
-from bounds.rules.fields import FIELDS, is_array
+from bounds.results import jsonable
+from bounds.rules.largest import INVERTIBLE, with_quantity
+from bounds.rules.profile import FIELDS, is_array
 
 #: What is shown where nothing is asked for: the inputs of the paper, as they are typed.
 _PAPER = {"T": "4096", "delta": "1e-4", "epsilon": "5e-3", "kl-seq": ".01", "tv-seq": ".05"}
@@ -30,7 +32,7 @@ _profile = group(
         for name, field in FIELDS.items()
         if not is_array(name)
     ),
-    options.reward_range(None),
+    reward_range(),
     option("--support-may-differ", is_flag=True, help="theta << roll need not hold (top-p, top-k)"),
 )
 
@@ -48,7 +50,7 @@ def _known(support_may_differ: bool, **fields: Any) -> dict[str, Any]:
 @_profile
 @option("--profile", type=FILE, metavar="FILE",
         help=f"CSV, Parquet, JSON or NPZ with arrays [T]: {', '.join(filter(is_array, FIELDS))}")  # fmt: skip
-@options.as_json
+@as_json
 def bstar(profile: str | None, as_json: bool, **fields: Any) -> None:
     """Print every bound for given divergences."""
     known = _known(**fields)
@@ -60,30 +62,21 @@ def bstar(profile: str | None, as_json: bool, **fields: Any) -> None:
     emit(bounds.unified(bounds.Profile(**known) if profile is None else bounds.Profile.read(profile, **known)), as_json)
 
 
-def _quantities() -> Iterable[str]:
-    from bounds.rules.largest import INVERTIBLE
-
-    return INVERTIBLE
-
-
 @command(
     "largest",
     "trm-bounds largest delta --target 0.1 0.5 --T 1024 4096",
     "QUANTITY is delta, epsilon, chi2_max, kl_seq, mean_kl_token or T.",
 )
-@click.argument("quantity", shell_complete=suggest(_quantities))
+@click.argument("quantity", shell_complete=suggest(lambda: INVERTIBLE))
 @option("--target", several=True, required=True, type=number, metavar="B ...", help="one or more guarantees")
 @option("--T", "horizons", several=True, type=whole, metavar="N ...", help="one or more horizons")
 @option("--published", is_flag=True, rare=True, help="by the paper's B* instead of all rules")
 @_profile
-@options.as_json
+@as_json
 def largest(
     quantity: str, target: tuple[float, ...], horizons: tuple[float, ...], published: bool, as_json: bool, **fields: Any
 ) -> None:
     """Print the largest trust region that proves each target, at each horizon."""
-    from bounds._checks import unknown
-    from bounds.rules.largest import INVERTIBLE, table_at
-
     quantity, known = quantity.replace("-", "_"), _known(**fields)
     if quantity not in INVERTIBLE:
         raise ValueError(unknown("quantity", quantity, INVERTIBLE))
@@ -94,19 +87,16 @@ def largest(
         there = known if T is None else {**known, "T": T}
         for B in target:
             value = bounds.largest(quantity, B, published=published, **there)
-            table = table_at(quantity, value, there)
+            table = bounds.unified(**with_quantity(quantity, value, there))
             best = table.best_published if published else table.best
             answers.append({"T": T, "target": B, quantity: value, "by": best.name if best else None})
     if as_json:
-        finite = [{k: None if v == float("inf") else v for k, v in a.items()} for a in answers]
-        print(json.dumps({"quantity": quantity, "answers": finite}))
+        print(json.dumps(jsonable({"quantity": quantity, "answers": answers})))
     else:
         print("\n".join(_sentence(quantity, answer) for answer in answers))
 
 
 def _sentence(quantity: str, answer: dict[str, Any]) -> str:
-    from bounds._text import round_toward_zero
-
     where = "" if answer["T"] is None or quantity == "T" else f" at T = {answer['T']}"
     value = answer[quantity]
     shown = f"{value}" if isinstance(value, int) else f"{round_toward_zero(value):g}"

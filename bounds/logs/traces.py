@@ -206,7 +206,7 @@ class TraceSet:
             Raw reward, and which prompt was answered.
         kl, tv, chi2 : arrays [B, L], optional
             Exact full-vocabulary divergences at each context (KL(roll||theta) in nats).
-        options
+        **options
             As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing.
 
         Returns

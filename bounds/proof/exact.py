@@ -7,10 +7,10 @@ exact, and the Kullback-Leibler divergences are rational upper values within 1e-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -19,11 +19,106 @@ import numpy.typing as npt
 
 from bounds._rounding import round_up
 from bounds.divergence import rows
-from bounds.proof.logarithms import log_low
 from bounds.rules.profile import Profile
 
 Rows = npt.NDArray[Any]  # float64, or object with Fraction entries
 Row = Rows | Sequence[Fraction]
+
+# --- exact numbers with logarithms in them -----------------------------------------------------------------
+
+
+@cache
+def log_low(x: Fraction) -> Fraction:
+    """Return a rational lower value of log(x) for a positive rational, within 1e-40 (0 for x = 1)."""
+    import mpmath
+
+    if x == 1:
+        return Fraction(0)
+    with mpmath.workdps(60):
+        value = mpmath.log(mpmath.mpf(x.numerator)) - mpmath.log(mpmath.mpf(x.denominator))
+        scaled = int(mpmath.floor(value * mpmath.mpf(10) ** 45))
+    return Fraction(scaled - 1, 10**45)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A rational plus rational multiples of logarithms of primes; unique, so 0 is recognised."""
+
+    rational: Fraction
+    logs: dict[int, Fraction] = field(default_factory=dict)
+
+    def plus(self, other: Number, times: Fraction = Fraction(1)) -> Number:
+        """Return self + times other."""
+        logs = {p: self.logs.get(p, Fraction(0)) + times * other.logs.get(p, 0) for p in {*self.logs, *other.logs}}
+        return Number(self.rational + times * other.rational, {p: c for p, c in logs.items() if c})
+
+    @property
+    def is_non_negative(self) -> bool:
+        """Whether it is certified: False also where the logarithms would be needed to more than 40 digits."""
+        slack = Fraction(3, 10**45)
+        least = sum((c * (log_low(Fraction(p)) + (slack if c < 0 else 0)) for p, c in self.logs.items()), self.rational)
+        return least >= 0
+
+
+@cache
+def log(x: Fraction) -> Number:
+    """Return the logarithm of a positive rational."""
+    from sympy import factorint
+
+    powers = {p: Fraction(k) for p, k in factorint(x.numerator).items()}
+    powers |= {p: Fraction(-k) for p, k in factorint(x.denominator).items()}
+    return Number(Fraction(0), {int(p): c for p, c in powers.items() if p != 1})
+
+
+def total(terms: Iterable[tuple[Number, Fraction]], start: Fraction = Fraction(0)) -> Number:
+    """Return the sum of numbers, each with its factor."""
+    result = Number(start)
+    for number, times in terms:
+        result = result.plus(number, times)
+    return result
+
+
+# --- divergences of two rational rows ----------------------------------------------------------------------
+
+
+def tv(p: Row, q: Row) -> Any:
+    """Return the total variation."""
+    return sum((abs(y - x) for x, y in zip(p, q, strict=True)), Fraction(0)) / 2
+
+
+def chi2(p: Row, q: Row) -> Any:
+    """Return chi2(theta||roll): +inf where theta has mass and roll has none."""
+    if missing(p, q):
+        return float("inf")
+    return sum(((y - x) ** 2 / x for x, y in zip(p, q, strict=True) if x > 0), Fraction(0))
+
+
+def kl(p: Row, q: Row) -> Number:
+    """Return KL(roll||theta), theta positive where roll is."""
+    return total((log(x / y), x) for x, y in zip(p, q, strict=True) if x)
+
+
+def kl_up(p: Row, q: Row) -> Any:
+    """Return an upper value of KL(roll||theta): +inf where roll has mass and theta has none."""
+    if missing(q, p):
+        return float("inf")
+    return sum((x * -log_low(y / x) for x, y in zip(p, q, strict=True) if x > 0), Fraction(0))
+
+
+def missing(p: Row, q: Row) -> Any:
+    """Return theta's mass where roll has none."""
+    return sum((y for x, y in zip(p, q, strict=True) if x == 0), Fraction(0))
+
+
+_IN_FLOATS: Mapping[str, Callable[..., Any]] = {
+    "tv": rows.total_variation,
+    "kl": rows.kl_divergence,
+    "chi2": rows.chi2_divergence,
+    "gap": rows.missing_mass,
+}
+_RATIONAL: Mapping[str, Callable[..., Any]] = {"tv": tv, "kl": kl_up, "chi2": chi2, "gap": missing}
+
+# --- problems ----------------------------------------------------------------------------------------------
 
 #: Fields of a profile by the array of which they are the largest entry or the sum.
 _SUMMED_UP: Mapping[str, tuple[str, Callable[[list[Any]], Any]]] = {
@@ -57,95 +152,73 @@ class Tree:
             if p.shape != (width**t, width) or q.shape != p.shape:
                 raise ValueError(f"rows at position {t} must have shape {(width**t, width)}, got {p.shape}, {q.shape}")
 
-    @property
-    def horizon(self) -> int:
-        """T."""
-        return len(self.roll)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the rows are rational."""
-        return self.roll[0].dtype == object
-
     @cached_property
-    def _ratios(self) -> tuple[Rows, ...]:
+    def _ratios(self) -> list[Rows]:
         """rho_t at each context and token; 0 where roll is 0 (never sampled)."""
-        return tuple(_safe_ratio(q, p) for p, q in zip(self.roll, self.theta, strict=True))
-
-    def reach(self, policy: tuple[Rows, ...]) -> list[Rows]:
-        """Return the probability of each context at each position, then of each whole response: T+1 arrays [V^t]."""
-        mass = [np.array([self._zero + 1])]
-        for p in policy:
-            mass.append((mass[-1][:, None] * p).ravel())
-        return mass
-
-    @property
-    def _zero(self) -> Any:
-        return self.roll[0].flat[0] * 0
+        pairs = zip(self.roll, self.theta, strict=True)
+        return [np.divide(q, p, out=np.zeros_like(q), where=p > 0) for p, q in pairs]
 
     @cached_property
     def mean_length(self) -> Any:
         """Expected number of tokens under roll, ``end`` included."""
-        going = np.array([True])
-        total = self._zero
+        going, length = np.array([True]), 0
         for mass in self.roll_mass[:-1]:
-            total = total + mass[going].sum()
+            length = length + mass[going].sum()
             going = (going[:, None] & (np.arange(self.roll[0].shape[1]) != self.end)).ravel()
-        return total
+        return length
 
     @cached_property
     def roll_mass(self) -> list[Rows]:
-        """Reach under the rollout policy."""
-        return self.reach(self.roll)
+        """Probability of each context at each position under roll, then of each whole response: T+1 arrays [V^t]."""
+        return _reach(self.roll)
 
     @cached_property
     def theta_mass(self) -> list[Rows]:
-        """Reach under the training policy."""
-        return self.reach(self.theta)
+        """The same under theta."""
+        return _reach(self.theta)
 
     @cached_property
     def score(self) -> Rows:
         """S(y) = sum_t (rho_t - 1) of each response [V^T]."""
-        s = np.array([self._zero])
-        for rho in self._ratios:
-            s = (s[:, None] + (rho - 1)).ravel()
-        return s
+        return _summed(rho - 1 for rho in self._ratios)
 
     @cached_property
-    def phi(self) -> npt.NDArray[np.float64]:
-        """Phi(y) = sum_t k3(rho_t) of each response [V^T]; inf where theta is 0."""
-        total = np.zeros(1)
-        for rho in self._ratios:
-            with np.errstate(divide="ignore"):
-                step = rows.k3(np.log(rho.astype(np.float64)))
-            total = (total[:, None] + step).ravel()
-        return total
+    def phi(self) -> Rows:
+        """Phi(y) = sum_t k3(rho_t) of each response [V^T], in floats; inf where theta is 0."""
+        with np.errstate(divide="ignore"):
+            return _summed(rows.k3(np.log(rho.astype(np.float64))) for rho in self._ratios)
 
     @cached_property
     def error_weight(self) -> Rows:
         """theta(y) - roll(y) (1 + S(y)): Error is its sum against the reward."""
         return np.asarray(self.theta_mass[-1] - self.roll_mass[-1] * (1 + self.score))
 
-    def divergences(self, t: int) -> dict[str, Rows]:
-        """Return TV, KL, chi2 and missing mass at each context of position t, arrays [V^t]."""
-        return self._divergences[t]
-
     @cached_property
-    def _divergences(self) -> list[dict[str, Rows]]:
+    def divergences(self) -> list[dict[str, Rows]]:
+        """TV, KL, chi2 and missing mass at each context of each position, arrays [V^t]."""
         p, q = np.concatenate(self.roll), np.concatenate(self.theta)
-        if self.is_exact:
-            exact = {"tv": tv, "kl": kl_up, "chi2": chi2, "gap": missing}
+        if p.dtype == object:
             pairs = list(zip(p, q, strict=True))
-            found = {name: np.array([of(*pair) for pair in pairs], dtype=object) for name, of in exact.items()}
+            found = {name: np.array([of(*pair) for pair in pairs], dtype=object) for name, of in _RATIONAL.items()}
         else:
-            found = {
-                "tv": rows.total_variation(p, q),
-                "kl": rows.kl_divergence(p, q),
-                "chi2": rows.chi2_divergence(p, q),
-                "gap": rows.missing_mass(p, q),
-            }
+            found = {name: of(p, q) for name, of in _IN_FLOATS.items()}
         edges = np.cumsum([0, *map(len, self.roll)])
         return [{name: values[a:b] for name, values in found.items()} for a, b in pairwise(edges)]
+
+
+def _reach(policy: tuple[Rows, ...]) -> list[Rows]:
+    mass = [np.ones(1, dtype=policy[0].dtype)]
+    for p in policy:
+        mass.append((mass[-1][:, None] * p).ravel())
+    return mass
+
+
+def _summed(steps: Iterable[Rows]) -> Rows:
+    """Return the sum over the steps of each response."""
+    total: Any = np.zeros(1, dtype=int)
+    for step in steps:
+        total = (total[:, None] + step).ravel()
+    return np.asarray(total)
 
 
 @dataclass(frozen=True)
@@ -158,7 +231,7 @@ class Problem:
     @property
     def horizon(self) -> int:
         """T."""
-        return self.trees[0].horizon
+        return len(self.trees[0].roll)
 
     def mean(self, values: Sequence[Any]) -> Any:
         """Return the average over prompts."""
@@ -166,15 +239,12 @@ class Problem:
 
     def objective(self, policy: str, rewards: Sequence[Rows]) -> Any:
         """Return J of "roll" or "theta" for rewards [V^T] of each prompt."""
-        return self.mean(
-            [(getattr(tree, f"{policy}_mass")[-1] * r).sum() for tree, r in zip(self.trees, rewards, strict=True)]
-        )
+        masses = (getattr(tree, f"{policy}_mass")[-1] for tree in self.trees)
+        return self.mean([(mass * r).sum() for mass, r in zip(masses, rewards, strict=True)])
 
     def surrogate(self, rewards: Sequence[Rows]) -> Any:
         """Return L' = E_roll[R S]."""
-        return self.mean(
-            [(tree.roll_mass[-1] * r * tree.score).sum() for tree, r in zip(self.trees, rewards, strict=True)]
-        )
+        return self.mean([(t.roll_mass[-1] * r * t.score).sum() for t, r in zip(self.trees, rewards, strict=True)])
 
     def error(self, rewards: Sequence[Rows]) -> Any:
         """Return J(theta) - J(roll) - L'."""
@@ -187,11 +257,9 @@ class Problem:
 
     def worst_error_in(self, low: Any, high: Any) -> Any:
         """Return the largest |Error| over all rewards in [low, high]."""
+        weights = [tree.error_weight for tree in self.trees]
         sides = [(low, high), (-high, -low)]
-        return max(
-            self.mean([np.maximum(a * tree.error_weight, b * tree.error_weight).sum() for tree in self.trees])
-            for a, b in sides
-        )
+        return max(self.mean([np.maximum(a * weight, b * weight).sum() for weight in weights]) for a, b in sides)
 
     @cached_property
     def tv_seq(self) -> Any:
@@ -199,30 +267,26 @@ class Problem:
         return self.mean([abs(tree.theta_mass[-1] - tree.roll_mass[-1]).sum() / 2 for tree in self.trees])
 
     @cached_property
-    def _per_position(self) -> dict[str, list[Any]]:
-        names = ("tv", "kl", "chi2", "gap")
-        table: dict[str, list[Any]] = {f"{side}_{n}": [] for n in names for side in ("mean", "max")}
+    def per_position(self) -> dict[str, list[Any]]:
+        """Each of mean_/max_ tv, kl, chi2, gap at each position."""
+        table: dict[str, list[Any]] = {f"{side}_{n}": [] for n in _RATIONAL for side in ("mean", "max")}
         for t in range(self.horizon):
             masses = [tree.roll_mass[t] for tree in self.trees]
             reached = [(tree.roll_mass[t] > 0) | (tree.theta_mass[t] > 0) for tree in self.trees]
-            for n in names:
-                found = [tree.divergences(t)[n] for tree in self.trees]
+            for n in _RATIONAL:
+                found = [tree.divergences[t][n] for tree in self.trees]
                 table[f"max_{n}"].append(max(f[r].max() for f, r in zip(found, reached, strict=True)))
                 table[f"mean_{n}"].append(self.mean([expected(m, f) for m, f in zip(masses, found, strict=True)]))
         return table
 
-    def per_position(self, name: str) -> list[Any]:
-        """Return one of mean_/max_ tv, kl, chi2, gap at each position."""
-        return self._per_position[name]
-
     @property
     def has_support_gap(self) -> bool:
         """Whether theta has mass where roll has none, at a reachable context."""
-        return bool(max(self.per_position("max_gap")) > 0)
+        return bool(max(self.per_position["max_gap"]) > 0)
 
     def profile(self, *names: str) -> Profile:
         """Return the true profile, rounded up; if any fields are named, these only (support_gap only then)."""
-        upper = _rounded_up if self.trees[0].is_exact else _a_little_up
+        upper = _rounded_up if self.trees[0].roll[0].dtype == object else _a_little_up
         values = {name: upper(self._true(name)) for name in names or _KNOWABLE}
         return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **values)
 
@@ -234,8 +298,8 @@ class Problem:
             return self.mean([tree.mean_length for tree in self.trees])
         if name in _SUMMED_UP:
             by_position, together = _SUMMED_UP[name]
-            return together(self.per_position(by_position))
-        return self.per_position(name)
+            return together(self.per_position[by_position])
+        return self.per_position[name]
 
 
 def random_problem(
@@ -278,9 +342,8 @@ def random_problem(
 def _repeat_end(pairs: list[tuple[Rows, Rows]], width: int) -> None:
     ended = np.array([False])
     for pair in pairs:
-        for rows_ in pair:
-            zero = rows_.flat[0] * 0
-            rows_[ended] = [zero] * (width - 1) + [zero + 1]
+        for policy in pair:
+            policy[ended] = [Fraction(0)] * (width - 1) + [Fraction(1)]
         ended = (ended[:, None] | (np.arange(width) == width - 1)).ravel()
 
 
@@ -295,39 +358,6 @@ def _rationalise(p: Rows, grain: int = 1000) -> Rows:
     return np.array(
         [[Fraction(int(w), int(s)) for w in row] for row, s in zip(weights, total, strict=True)], dtype=object
     )
-
-
-def _safe_ratio(q: Rows, p: Rows) -> Rows:
-    if p.dtype == object:
-        return np.array(
-            [[b / a if a else Fraction(0) for a, b in zip(r, s, strict=True)] for r, s in zip(p, q, strict=True)],
-            dtype=object,
-        )
-    return np.divide(q, p, out=np.zeros_like(q), where=p > 0)
-
-
-def tv(p: Row, q: Row) -> Any:
-    """Return the total variation of two rational rows."""
-    return sum((abs(y - x) for x, y in zip(p, q, strict=True)), Fraction(0)) / 2
-
-
-def chi2(p: Row, q: Row) -> Any:
-    """Return chi2(theta||roll) of two rational rows: +inf where theta has mass and roll has none."""
-    if missing(p, q):
-        return float("inf")
-    return sum(((y - x) ** 2 / x for x, y in zip(p, q, strict=True) if x > 0), Fraction(0))
-
-
-def kl_up(p: Row, q: Row) -> Any:
-    """Return an upper value of KL(roll||theta) of two rational rows: +inf where roll has mass and theta has none."""
-    if missing(q, p):
-        return float("inf")
-    return sum((x * -log_low(y / x) for x, y in zip(p, q, strict=True) if x > 0), Fraction(0))
-
-
-def missing(p: Row, q: Row) -> Any:
-    """Return theta's mass where roll has none, of two rational rows."""
-    return sum((y for x, y in zip(p, q, strict=True) if x == 0), Fraction(0))
 
 
 def expected(mass: Rows, values: Rows) -> Any:

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from bounds._text import Cells
 from bounds.proof import instances, restated, symbolic
-from bounds.proof.check import EXACT, INTERVAL, SYMBOLIC, Check, CheckResult
-from bounds.proof.inequalities import ALL, CHI2, COUPLED, HALVED, KL_ROUTE, PAPER, STEPS
+from bounds.proof.inequalities import ALL, CHI2, COUPLED, EXACT, HALVED, INTERVAL, KL_ROUTE, PAPER, STEPS
+
+SYMBOLIC = "symbolic"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement, how it is checked, and the rules that rest on it."""
+
+    name: str
+    statement: str
+    how: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Statement):
+    """A statement with what decides it, and constants that must break it."""
+
+    run: Callable[..., bool]
+    wrong: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult(Statement):
+    """A statement, and whether its check passed."""
+
+    passed: bool
+
 
 #: How much smaller a rule must be for the enumerated problems to refute it.
 _PAPER_TOO_SMALL = Fraction(1, 6)
@@ -49,7 +79,7 @@ CHECKS: tuple[Check, ...] = (
     _check(symbolic.curve_concave, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
     _check(instances.implications, EXACT, ALL, factor=Fraction(9, 10)),
     _check(instances.withdrawn, EXACT, ALL, factor=Fraction(0)),
-    *(Check(i.name, i.statement, i.how, i.rules, i.run, {"factor": i.nearest * Fraction(9, 10)}) for i in STEPS),
+    *(_check(run, how, rules, factor=too_small) for run, how, rules, too_small in STEPS),
     *(
         _for_rule(
             run,
@@ -101,3 +131,13 @@ def verify(
             on_start(c.name)
         results.append(CheckResult(c.name, c.statement, c.how, c.rules, bool(c.run())))
     return results
+
+
+def tables(results: list[CheckResult]) -> list[Cells]:
+    """Return for people what was checked, and how many checks of each rule passed."""
+    kinds = (SYMBOLIC, EXACT, INTERVAL)
+    rows = [([r.name, "passed" if r.passed else "FAILED", r.how, r.statement], not r.passed) for r in results]
+    passed = Counter((name, r.how) for r in results if r.passed for name in r.rules)
+    names = dict.fromkeys(name for r in results for name in r.rules)
+    counts = [([name, *(str(passed[name, how]) for how in kinds)], False) for name in names]
+    return [(["check", "", "how", "what was checked"], rows), (["rule: checks passed", *kinds], counts)]

@@ -7,12 +7,10 @@ constant with the right value as default; :mod:`bounds.proof.registry` knows a v
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy as sp
-
-_X = sp.Symbol("X", positive=True)
 
 
 class _SymbolicTree:
@@ -33,8 +31,10 @@ class _SymbolicTree:
                 policy.update({(*context, v): row[v] for v in self.tokens})
         return policy
 
-    def contexts(self, t: int) -> list[tuple[int, ...]]:
-        return list(itertools.product(self.tokens, repeat=t))
+    def expected(self, policy: Mapping[tuple[int, ...], Any], of: Callable[[tuple[int, ...]], Any]) -> Any:
+        """Return the sum over positions of the expectation of something at a context."""
+        contexts = (c for t in range(self.depth) for c in itertools.product(self.tokens, repeat=t))
+        return sum(self.mass(policy, c) * of(c) for c in contexts)
 
     @staticmethod
     def mass(policy: Mapping[tuple[int, ...], Any], y: tuple[int, ...]) -> Any:
@@ -57,7 +57,11 @@ class _SymbolicTree:
 
     def gain(self, c: tuple[int, ...]) -> Any:
         """Return g_t(c) = sum_v (theta - roll)(v|c) Q(c, v)."""
-        return sum((self.theta[(*c, v)] - self.roll[(*c, v)]) * self.action_value((*c, v)) for v in self.tokens)
+        return sum((b - a) * self.action_value((*c, v)) for v, (a, b) in enumerate(zip(*self.rows(c), strict=True)))
+
+    def rows(self, c: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+        """Return roll and theta at a context."""
+        return [self.roll[(*c, v)] for v in self.tokens], [self.theta[(*c, v)] for v in self.tokens]
 
 
 def telescoping(sign: int = -1) -> bool:
@@ -75,36 +79,29 @@ def performance_difference(contexts: str = "theta") -> bool:
     """J(theta) - J(roll) = sum_t E_theta[g_t(c_t)], on a symbolic tree."""
     tree = _SymbolicTree(2, 3)
     change = sum(tree.reward[y] * (tree.mass(tree.theta, y) - tree.mass(tree.roll, y)) for y in tree.responses)
-    policy = getattr(tree, contexts)
-    steps = sum(tree.mass(policy, c) * tree.gain(c) for t in range(tree.depth) for c in tree.contexts(t))
-    return bool(sp.expand(change - steps) == 0)
+    return bool(sp.expand(change - tree.expected(getattr(tree, contexts), tree.gain)) == 0)
 
 
 def surrogate_form(baseline: int = 1) -> bool:
     """L' = E_roll[R sum_t (rho_t - 1)] = sum_t E_roll[g_t(c_t)], on a symbolic tree."""
     tree = _SymbolicTree(2, 3)
     surrogate = sum(tree.reward[y] * tree.score(y, baseline) for y in tree.responses)
-    steps = sum(tree.mass(tree.roll, c) * tree.gain(c) for t in range(tree.depth) for c in tree.contexts(t))
-    return bool(sp.expand(surrogate - steps) == 0)
+    return bool(sp.expand(surrogate - tree.expected(tree.roll, tree.gain)) == 0)
 
 
 def _log_ratio(numerator: Any, denominator: Any) -> Any:
     return sp.expand_log(sp.log(numerator), force=True) - sp.expand_log(sp.log(denominator), force=True)
 
 
+def _kl(roll: Any, theta: Any) -> Any:
+    return sum(a * _log_ratio(a, b) for a, b in zip(roll, theta, strict=True))
+
+
 def chain_rule(contexts: str = "roll") -> bool:
     """KL(P_roll||P_theta) = sum_t E_roll KL(c_t), on a symbolic tree."""
     tree = _SymbolicTree(2, 2)
-    whole = sum(
-        tree.mass(tree.roll, y) * _log_ratio(tree.mass(tree.roll, y), tree.mass(tree.theta, y)) for y in tree.responses
-    )
-    policy = getattr(tree, contexts)
-    steps = sum(
-        tree.mass(policy, c) * tree.roll[(*c, v)] * _log_ratio(tree.roll[(*c, v)], tree.theta[(*c, v)])
-        for t in range(tree.depth)
-        for c in tree.contexts(t)
-        for v in tree.tokens
-    )
+    whole = _kl(*([tree.mass(policy, y) for y in tree.responses] for policy in (tree.roll, tree.theta)))
+    steps = tree.expected(getattr(tree, contexts), lambda c: _kl(*tree.rows(c)))
     return bool(sp.expand(whole - steps) == 0)
 
 
@@ -131,13 +128,9 @@ def k3_convex(constant: int = 1) -> bool:
 
 def expected_k3(constant: int = 1) -> bool:
     """E_roll k3(rho) = KL(roll||theta) for rows that sum to 1, on symbols."""
-    p = [*sp.symbols("p1 p2", positive=True)]
-    q = [*sp.symbols("q1 q2", positive=True)]
-    p.append(1 - sum(p))
-    q.append(1 - sum(q))
+    p, q = _SymbolicTree(1, 3).rows(())
     k3 = sum(b - constant * a - a * _log_ratio(b, a) for a, b in zip(p, q, strict=True))
-    kl = sum(a * _log_ratio(a, b) for a, b in zip(p, q, strict=True))
-    return bool(sp.expand(k3 - kl) == 0)
+    return bool(sp.expand(k3 - _kl(p, q)) == 0)
 
 
 def pinsker(coefficient: int = 2) -> bool:
@@ -182,23 +175,19 @@ def expected_square_of_score(factor: int = 1) -> bool:
         return sum(tree.theta[y[: t + 1]] / tree.roll[y[: t + 1]] - 1 for t in range(tree.depth))
 
     square = sum(tree.mass(tree.roll, y) * score(y) ** 2 for y in tree.responses)
-    chi2 = sum(
-        tree.mass(tree.roll, c) * (tree.theta[(*c, v)] - tree.roll[(*c, v)]) ** 2 / tree.roll[(*c, v)]
-        for t in range(tree.depth)
-        for c in tree.contexts(t)
-        for v in tree.tokens
-    )
+    chi2 = tree.expected(tree.roll, lambda c: sum((b - a) ** 2 / a for a, b in zip(*tree.rows(c), strict=True)))
     return _vanishes(square - factor * chi2)
 
 
 def summed_excess(start: int = 1) -> bool:
     """sum_t X ((1+X)^(t-1) - 1) = f(T, X), sum_t (1 - (1-eps)^(t-1)) = f(T, -eps) / eps, f = T(T-1)/2 X^2 + ..."""
+    X = sp.Symbol("X", positive=True)
     for T in range(1, 9):
-        f = sp.expand((1 + _X) ** T - start - T * _X)
-        summed = sum(_X * ((1 + _X) ** (t - 1) - 1) for t in range(1, T + 1))
-        coupling = sum(1 - (1 - _X) ** (t - 1) for t in range(1, T + 1))
+        f = sp.expand((1 + X) ** T - start - T * X)
+        summed = sum(X * ((1 + X) ** (t - 1) - 1) for t in range(1, T + 1))
+        coupling = sum(1 - (1 - X) ** (t - 1) for t in range(1, T + 1))
         leading = sp.Rational(T * (T - 1), 2) if T > 1 else 0
-        if sp.expand(summed - f) != 0 or sp.expand(coupling * _X - f.subs(_X, -_X)) != 0 or f.coeff(_X, 2) != leading:
+        if sp.expand(summed - f) != 0 or sp.expand(coupling * X - f.subs(X, -X)) != 0 or f.coeff(X, 2) != leading:
             return False
     return True
 

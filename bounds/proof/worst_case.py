@@ -6,8 +6,9 @@ claims to hold for it may be below; the ratio says how much a rule could still g
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bounds.divergence.rows import k3, kl_divergence, shortfall
-from bounds.proof.exact import Problem, Tree
+from bounds.proof.exact import Problem, Rows, Tree, tv
 from bounds.rules.profile import Profile
 from bounds.rules.unified import RULES, unified
 
@@ -51,20 +52,19 @@ def bernoulli(T: int, p: float, q: float) -> Instance:
     up = 1.0 + _SUMMATION
     kl = float(kl_divergence([p, 1.0 - p], [q, 1.0 - q])) * up
     chi2 = (q - p) ** 2 / (p * (1.0 - p)) * up
-    tv = abs(q - p) * (1.0 + 1e-15)
-    arrays: dict[str, Any] = (
-        {}
-        if T > _SHORT
-        else {f"{s}_{d}": [x] * T for s in ("mean", "max") for d, x in (("tv", tv), ("kl", kl), ("chi2", chi2))}
-    )
+    epsilon = abs(q - p) * (1.0 + 1e-15)
+    arrays: dict[str, Any] = {}
+    if T <= _SHORT:
+        each = {"tv": epsilon, "kl": kl, "chi2": chi2}
+        arrays = {f"{side}_{name}": [x] * T for side in ("mean", "max") for name, x in each.items()}
     profile = Profile(
         T=T,
         delta=kl,
-        epsilon=tv,
+        epsilon=epsilon,
         chi2_max=chi2,
         kl_seq=T * kl,
         tv_seq=min(1.0, tv_seq * up),
-        tv_sum=T * tv,
+        tv_sum=T * epsilon,
         chi2_sum=T * chi2,
         **arrays,
     )
@@ -132,55 +132,26 @@ def realised_length_example(
         go = epsilon + rare if policy == "theta" else rare
         return [1 - go, go, Fraction(0)] if len(context) % 2 == 0 else [1 - go, Fraction(0), go]
 
-    return _with_realised_lengths(row, epsilon + rare)
+    return with_realised_lengths(row, epsilon + rare)
 
 
-#: Rows in tenths of a second such instance by context: roll, theta; each pair has a total variation of .6.
-_TENTHS = {
-    (): ((7, 2, 1), (2, 8, 0)),
-    (1,): ((2, 6, 2), (7, 0, 3)),
-    (2,): ((6, 4, 0), (0, 10, 0)),
-    (1, 1): ((0, 1, 9), (0, 7, 3)),
-    (1, 2): ((0, 4, 6), (0, 10, 0)),
-    (2, 1): ((0, 1, 9), (0, 7, 3)),
-}
-
-
-def realised_length_in_tenths() -> tuple[Fraction, Fraction]:
-    """Return the same where nothing is rare: total variation .6 at each context that either policy reaches."""
-
-    def row(policy: str, context: tuple[int, ...]) -> list[Fraction]:
-        pair = _TENTHS.get(context, ((10, 0, 0),) * 2)
-        return [Fraction(x, 10) for x in pair[policy == "theta"]]
-
-    return _with_realised_lengths(row, Fraction(3, 5))
-
-
-def _with_realised_lengths(row: Any, epsilon: Fraction) -> tuple[Fraction, Fraction]:
+def with_realised_lengths(row: Any, epsilon: Fraction) -> tuple[Fraction, Fraction]:
     """Return the worst error, and 2 E sum_t TV(c_t) min(1, (length - t) epsilon); T = 3, token 0 ends a response."""
-    T = 3
-    ended = [Fraction(1), Fraction(0), Fraction(0)]
-    tree = _tree(T, 3, lambda policy, context: ended if 0 in context else row(policy, context)).trees[0]
+    T, ended = 3, [Fraction(1), Fraction(0), Fraction(0)]
+    problem = _tree(T, 3, lambda policy, context: ended if 0 in context else row(policy, context))
     claimed = Fraction(0)
-    for index, mass in enumerate(tree.roll_mass[-1]):
-        tokens = [(index // 3 ** (T - 1 - t)) % 3 for t in range(T)]
-        length = next((t + 1 for t, token in enumerate(tokens) if token == 0), T)
-        for t in range(1, length + 1):
-            context = sum(token * 3 ** (t - 2 - s) for s, token in enumerate(tokens[: t - 1]))
-            tv = tree.divergences(t - 1)["tv"][context]
-            claimed += 2 * mass * tv * min(Fraction(1), (length - t) * epsilon)
-    return Problem((tree,), (Fraction(1),)).worst_error, claimed
+    for tokens, mass in zip(itertools.product(range(3), repeat=T), problem.trees[0].roll_mass[-1], strict=True):
+        length = tokens.index(0) + 1 if 0 in tokens else T
+        for t in range(length):
+            apart = tv(row("roll", tokens[:t]), row("theta", tokens[:t]))
+            claimed += 2 * mass * apart * min(Fraction(1), (length - 1 - t) * epsilon)
+    return problem.worst_error, claimed
 
 
-def _tree(T: int, width: int, row: Any) -> Problem:
-    def rows(policy: str) -> tuple[Any, ...]:
-        return tuple(
-            np.array(
-                [row(policy, tuple((c // width ** (t - 1 - s)) % width for s in range(t))) for c in range(width**t)],
-                dtype=object,
-            )
-            for t in range(T)
-        )
+def _tree(T: int, width: int, row: Callable[[str, tuple[int, ...]], list[Fraction]]) -> Problem:
+    def rows(policy: str) -> tuple[Rows, ...]:
+        contexts = (itertools.product(range(width), repeat=t) for t in range(T))
+        return tuple(np.array([row(policy, context) for context in here], dtype=object) for here in contexts)
 
     return Problem((Tree(rows("roll"), rows("theta")),), (Fraction(1),))
 
