@@ -42,7 +42,7 @@ def pinsker_curve(kl: Fraction) -> Fraction:
     found = context.findroot(
         lambda s: context.log(_curve_kl(context, s) / target), _around(context, target), "anderson", tol=1e-38
     )
-    s = Fraction(str(found))
+    s = Fraction(str(found)) * (1 + Fraction(1, 10**18))
     while _enclosed(_curve_kl, s)[0] < kl:
         s *= 1 + Fraction(1, 10**18)
     return min(Fraction(1), _enclosed(_curve_tv, s)[1])
@@ -93,8 +93,11 @@ def _digits() -> Any:
 
 def _around(context: Any, kl: Any) -> tuple[Any, Any]:
     """Return two numbers around the s of a KL; ``context`` is where sqrt and exp come from."""
-    root = context.sqrt(2 * kl)  # s^2 / 2 is the KL to first order
-    return root * 0.9, root * 2 if kl < 1 else context.exp(kl) + 3
+    if kl < 1:
+        root = context.sqrt(2 * kl)  # s = root (1 + KL/6 + ...)
+        return root, root * (1 + kl / 4)
+    limit = context.exp(kl) / 2  # of s as KL grows, from above
+    return limit, limit * 1.3
 
 
 def _converted(expression: Callable[[Any, Any], Any], cap: Fraction, beyond: Fraction = INFINITE) -> Fraction:

@@ -134,8 +134,8 @@ def draw(name: str) -> Figure:
 
     Examples
     --------
-    >>> draw("scaling").axes[0].get_xlabel()
-    'horizon T (tokens)'
+    >>> draw("adaptive_routes").axes[0].get_xlabel()
+    'steps after the position, T − t'
     """
     if name not in FIGURES:
         raise KeyError(unknown("figure", name, FIGURES))
