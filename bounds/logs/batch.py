@@ -154,13 +154,6 @@ def in_batches(records: Iterable[Row]) -> Iterator[Batch]:
 
     Where a record cannot be converted, or there is an error in ``records``, the batch before it comes first: so
     what is wrong with an earlier row is said first.
-
-    Raises
-    ------
-    TypeError
-        For a record that is no mapping.
-    TraceError
-        For a field that is no list of numbers, or a reward that is no number, naming the row.
     """
     rows = _Rows()
     try:
@@ -226,13 +219,7 @@ class _Rows:
 
 
 def numbers(values: object, name: str, where: str) -> FloatArray:
-    """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask.
-
-    Raises
-    ------
-    TraceError
-        Naming row and field, if it is anything else.
-    """
+    """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask."""
     if isinstance(values, np.ma.MaskedArray):
         raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
     if isinstance(values, list) and (packed := _packed(values)) is not None:

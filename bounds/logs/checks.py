@@ -66,15 +66,7 @@ class Shape:
 
 
 class Checker:
-    """Looks at the batches of one log, in their order; each must have the fields of the first.
-
-    Parameters
-    ----------
-    reading : Reading
-        What is refused.
-    horizon : int, optional
-        No response may have more policy tokens.
-    """
+    """Looks at the batches of one log, in their order; each must have the fields of the first."""
 
     def __init__(self, reading: Reading, horizon: int | None) -> None:
         self._reading = reading
@@ -82,13 +74,7 @@ class Checker:
         self._shape: Shape | None = None
 
     def check(self, batch: Batch) -> Checked:
-        """Return the batch with its policy tokens selected.
-
-        Raises
-        ------
-        TraceError
-            Of the first bad row: naming it, the field and the position.
-        """
+        """Return the batch with its policy tokens selected."""
         seen = Checked(batch, self._reading, self._horizon, self._shape)
         refusal = None
         for check in CHECKS:
@@ -374,11 +360,6 @@ def paired(sampled: Row, scored: Row) -> tuple[dict[str, Any], bool]:
 
     A scored text that is longer than the response begins with the prompt: it is joined at its end, where the token
     ids of both must be equal. They are compared wherever both halves have them.
-
-    Raises
-    ------
-    TraceError
-        If they do not belong together, or one is not the half that it is given for.
     """
     (where, ours), (other, theirs) = sampled, scored
     both = f"{where} (scored: {other})"

@@ -59,13 +59,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def look(path: Path) -> Head:
-    """See what stands at the beginning of a file.
-
-    Raises
-    ------
-    TraceError
-        If it cannot be decompressed.
-    """
+    """See what stands at the beginning of a file."""
     with path.open("rb") as raw:
         compression = _compression(raw.read(4))
     try:
@@ -90,11 +84,6 @@ def documents(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield where each JSON value of a file stands, and its text.
 
     One value a line; or one value, or one array of values, spread over many lines.
-
-    Raises
-    ------
-    TraceError
-        If the file cannot be read, or a record is longer than :data:`MAX_RECORD`.
     """
     lines = _lines(path)
     for number, text in lines:
@@ -106,13 +95,7 @@ def documents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T]]:
-    """Yield where each JSON value of a file stands, and the value, decoded to the fields that are needed.
-
-    Raises
-    ------
-    TraceError
-        Naming file, line and row.
-    """
+    """Yield where each JSON value of a file stands, and the value, decoded to the fields that are needed."""
     for row, (place, text) in enumerate(documents(path)):
         where = f"{place}: row {row}"
         yield where, decode(decoder, text, where)
@@ -187,13 +170,7 @@ def unwrapped(values: Any) -> Any:
 
 
 def required(values: Any, name: str, where: str) -> FloatArray:
-    """Return numbers that a record must have.
-
-    Raises
-    ------
-    TraceError
-        If they are not there, or are no flat list of numbers.
-    """
+    """Return numbers that a record must have."""
     if values is None:
         raise TraceError(f"{where}: {name} is missing")
     return numbers(values, name, where)
@@ -203,13 +180,7 @@ def required(values: Any, name: str, where: str) -> FloatArray:
 
 
 def prompt_key(tokens: list[int] | None, mask: FloatArray, where: str) -> str | None:
-    """Name a prompt by a hash of the token ids before the first policy token; None where there are none.
-
-    Raises
-    ------
-    TraceError
-        If there is not one token id for each entry of ``mask``.
-    """
+    """Name a prompt by a hash of the token ids before the first policy token; None where there are none."""
     if tokens is None:
         return None
     if len(tokens) != mask.size:

@@ -213,13 +213,7 @@ _KINDS = {b"\xff\xfe": "this is UTF-16 text", b"PK": "this is a zip archive, and
 
 
 def named(name: str) -> Format | None:
-    """Return the format of that name; None for "auto".
-
-    Raises
-    ------
-    ValueError
-        For a name that is not known, with the likely meant one; for a format that is recognised only, with what helps.
-    """
+    """Return the format of that name; None for "auto"."""
     if name == "auto":
         return None
     if name not in FORMATS:
@@ -230,13 +224,7 @@ def named(name: str) -> Format | None:
 
 
 def recognised(head: Head, path: Path) -> Format | None:
-    """Return the one format that recognises a file; None where none does.
-
-    Raises
-    ------
-    TraceError
-        If several do.
-    """
+    """Return the one format that recognises a file; None where none does."""
     found = [f for f in FORMATS.values() if f.recognises(head)]
     if len(found) > 1:
         raise TraceError(f"{path}: recognised as {', '.join(f.name for f in found)}: say which (format=, --format)")
@@ -244,13 +232,7 @@ def recognised(head: Head, path: Path) -> Format | None:
 
 
 def detect(head: Head, path: Path) -> Format:
-    """Return the format of a file; a table of unknown fields is read as canonical, which says what it lacks.
-
-    Raises
-    ------
-    TraceError
-        For what is no log at all, or of several formats.
-    """
+    """Return the format of a file; a table of unknown fields is read as canonical, which says what it lacks."""
     format = recognised(head, path)
     if format is None and head.container in FORMATS["canonical"].containers:
         return FORMATS["canonical"]
@@ -276,13 +258,7 @@ _SHOWN = ("name", "title", "trainer", "file", "keys", "advice")
 
 
 def recipe(trainer: str) -> str:
-    """Return the source of an export recipe.
-
-    Raises
-    ------
-    ValueError
-        For a trainer without one, with the likely meant name.
-    """
+    """Return the source of an export recipe."""
     if trainer.lower() not in RECIPES:
         raise ValueError(unknown("recipe", trainer, RECIPES))
     return RECIPES[trainer.lower()]

@@ -307,13 +307,7 @@ class TraceSet:
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """Put the parts of one log together.
-
-        Raises
-        ------
-        TraceError
-            If no part has a response.
-        """
+        """Put the parts of one log together."""
         every = list(parts)
         left_out = sum((part.left_out for part in every), LeftOut())
         full = [part for part in every if len(part)]
