@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 import io
 import json
 import re
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Thread
-from typing import Any, BinaryIO, Generic, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
-import numpy as np
 
-from bounds._checks import FloatArray
-from bounds.logs.batch import TraceError, numbers
+from bounds.logs.batch import TraceError
 
 #: Longest record in bytes: a file of one endless line must not fill the memory.
 MAX_RECORD = 2**29
@@ -120,35 +118,24 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
     A thread reads one item and ends: there is nothing to be shut down, and so nothing to wait for, when the rest is not
     wanted. (A pool must be shut down; where the garbage collector does it, that may never end.)
     """
-    following = _Reading(items)
+    following = _next_of(items)
     while (item := following.result()) is not None:
-        following = _Reading(items)
+        following = _next_of(items)
         yield item
 
 
-class _Reading(Thread, Generic[T]):
-    """The next item, while it is read."""
+def _next_of(items: Iterator[T]) -> Future[T | None]:
+    """Return the next item, while a thread reads it; None at the end."""
+    item: Future[T | None] = Future()
 
-    def __init__(self, items: Iterator[T]) -> None:
-        super().__init__()
-        self._items = items
-        self._item: T | None = None
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Read it."""
+    def read() -> None:
         try:
-            self._item = next(self._items, None)
+            item.set_result(next(items, None))
         except BaseException as error:
-            self._error = error
+            item.set_exception(error)
 
-    def result(self) -> T | None:
-        """Wait for it; None at the end."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._item
+    Thread(target=read).start()
+    return item
 
 
 def field_names(text: bytes) -> tuple[str, ...]:
@@ -162,42 +149,6 @@ def field_names(text: bytes) -> tuple[str, ...]:
             return tuple(dict(json.loads(text)))
     except (ValueError, TypeError, RecursionError):
         return ()
-
-
-def unwrapped(values: Any) -> Any:
-    """Take a list out of the list of length 1 that may wrap it."""
-    return values[0] if values is not None and len(values) == 1 and isinstance(values[0], list) else values
-
-
-def required(values: Any, name: str, where: str) -> FloatArray:
-    """Return numbers that a record must have."""
-    if values is None:
-        raise TraceError(f"{where}: {name} is missing")
-    return numbers(values, name, where)
-
-
-# --- what the trainers share that log prompt and response as one sequence -------------------------------------
-
-
-def prompt_key(tokens: list[int] | None, mask: FloatArray, where: str) -> str | None:
-    """Name a prompt by a hash of the token ids before the first policy token; None where there are none."""
-    if tokens is None:
-        return None
-    if len(tokens) != mask.size:
-        raise TraceError(f"{where}: token_ids has {len(tokens)} entries, the mask has {mask.size}")
-    prompt = tokens[: int(np.argmax(mask != 0.0))] if mask.any() else []
-    return hashed(numbers(prompt, "token_ids", where))
-
-
-def hashed(tokens: FloatArray) -> str | None:
-    """Name a prompt by a hash of its token ids; None where there are none."""
-    return "tokens:" + hashlib.blake2b(tokens.tobytes(), digest_size=12).hexdigest() if tokens.size else None
-
-
-def without_first(logprobs: FloatArray) -> FloatArray:
-    """Call the first log-prob missing: no policy predicts the first token of a sequence, and a filler stands there."""
-    logprobs[:1] = np.nan
-    return logprobs
 
 
 def _compression(head: bytes) -> str:
