@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -141,6 +142,12 @@ def _prompt(name: object, tokens: object) -> str | None:
 
 def _of_tokens(tokens: object) -> str:
     return "tokens " + hashlib.blake2b(str(np.asarray(tokens).tolist()).encode(), digest_size=8).hexdigest()
+
+
+def natural(text: str) -> list[tuple[str, int]]:
+    """Sort step_2 before step_10."""
+    parts = re.findall(r"(\D*)(\d*)", text, re.ASCII)
+    return [(word, int(number[:18] or -1)) for word, number in parts]
 
 
 def plain_text(value: object) -> str:

@@ -69,13 +69,13 @@ class Checker:
     """Looks at the batches of one log, in their order; each must have the fields of the first."""
 
     def __init__(self, reading: Reading, horizon: int | None) -> None:
-        self._reading = reading
-        self._horizon = horizon
-        self._shape: Shape | None = None
+        self.reading = reading
+        self.horizon = horizon
+        self.shape: Shape | None = None
 
     def check(self, batch: Batch) -> Checked:
         """Return the batch with its policy tokens selected."""
-        seen = Checked(batch, self._reading, self._horizon, self._shape)
+        seen = Checked(batch, self)
         refusal = None
         for check in CHECKS:
             if (found := check(seen)) is not None:  # rows before it may be refused by the checks that follow
@@ -83,23 +83,22 @@ class Checker:
                 refusal = TraceError(f"{batch.places[row]}: {text}")
                 if row == 0:
                     break
-                seen = Checked(batch.head(row), self._reading, self._horizon, self._shape)
+                seen = Checked(batch.head(row), self)
         if refusal is not None:
             raise refusal
-        self._shape = seen.shape
+        self.shape = seen.shape
         return seen
 
 
 class Checked:
     """A batch and what is computed of it, once and when it is needed; a later check relies on those before it."""
 
-    def __init__(self, batch: Batch, reading: Reading, horizon: int | None, shape: Shape | None) -> None:
+    def __init__(self, batch: Batch, checker: Checker) -> None:
         self.batch = batch
-        self.reading = reading
-        self.horizon = horizon
-        self._known_shape = shape
+        self.reading = checker.reading
+        self.horizon = checker.horizon
+        self._known_shape = checker.shape
         self._columns: dict[str, Any] = {}
-        self._ends: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -151,11 +150,7 @@ class Checked:
     def within(self, name: str, low: float, high: float) -> bool:
         """Say whether all values of a column are in a range; a column that is not there is, and NaN never is."""
         values = self.column(name)
-        if values is None or not values.size:
-            return True
-        if name not in self._ends:
-            self._ends[name] = float(values.min()), float(values.max())
-        return low <= self._ends[name][0] and self._ends[name][1] <= high
+        return values is None or not values.size or bool(low <= values.min() and values.max() <= high)
 
     def locate(self, token: int) -> tuple[int, int]:
         """Return the row of a policy token, and its position there."""
