@@ -147,11 +147,6 @@ class Checked:
             self._columns[name] = values if self.policy is None else values[self.policy]
         return self._columns.get(name)
 
-    def within(self, name: str, low: float, high: float) -> bool:
-        """Say whether all values of a column are in a range; a column that is not there is, and NaN never is."""
-        values = self.column(name)
-        return values is None or not values.size or bool(low <= values.min() and values.max() <= high)
-
     def locate(self, token: int) -> tuple[int, int]:
         """Return the row of a policy token, and its position there."""
         row = int(np.searchsorted(self.starts, token, side="right")) - 1
@@ -160,11 +155,13 @@ class Checked:
     def missing(self, name: str) -> BoolArray | None:
         """Return which policy tokens lack a value that their row says it has; None where none does."""
         lowest, highest = np.nextafter(SENTINEL, 0.0), np.inf if name in EXACT_RANGE else np.finfo(np.float64).max
-        return None if self.within(name, lowest, highest) else self.outside(name, lowest, highest, self.given(name))
+        return self.outside(name, lowest, highest, self.given(name))
 
-    def outside(self, name: str, low: float, high: float, rows: BoolArray) -> BoolArray:
-        """Return which policy tokens of some rows have a value outside a range, or NaN."""
+    def outside(self, name: str, low: float, high: float, rows: BoolArray) -> BoolArray | None:
+        """Return which policy tokens of some rows have a value outside a range, or NaN; None where none of all has."""
         values = self.column(name)
+        if values is None or not values.size or (low <= values.min() and values.max() <= high):
+            return None
         return np.asarray(~((values >= low) & (values <= high)) & np.repeat(rows, self.lengths))
 
     @cached_property
@@ -287,10 +284,8 @@ def _refused_missing(seen: Checked, name: str) -> Found:
 def _impossible(seen: Checked, name: str) -> Found:
     """Find a log-probability above 0 or an exact divergence outside its range, but for rounding."""
     low, high, domain, why = _domain(name, seen.reading.logprob_dtype)
-    if seen.within(name, low, high):
-        return None
-    k = _first(seen.outside(name, low, high, seen.given(name) & ~seen.dropped))
-    if k is None:
+    bad = seen.outside(name, low, high, seen.given(name) & ~seen.dropped)
+    if bad is None or (k := _first(bad)) is None:
         return None
     row, position = seen.locate(k)
     return row, f"{name}[{position}] must be {domain}, got {seen.column(name)[k]:g}{why}"

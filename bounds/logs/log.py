@@ -258,7 +258,9 @@ def _find(name: str, paths: Paths, format: Format | None) -> tuple[tuple[LogFile
         if path.is_dir():
             files += _finished(_in_folder(path, format, notes), path, notes)
         elif path.is_file():
-            files.append(_by_itself(path, format))
+            files.append(_readable(path, format))
+            if reason := files[-1].format.unfinished(path):
+                raise TraceError(f"{reason}; wait for it, or create STABLE there if it is complete")
         else:
             files += _in_glob(path, format, notes)
     twice = [f for f, n in Counter(f.path.resolve() for f in files).items() if n > 1]
@@ -293,13 +295,6 @@ def _refuse_copies(paths: list[Path]) -> None:
         if key in seen:
             raise TraceError(f"{path}: the same, byte for byte, as {seen[key]}: its responses would count twice")
         seen[key] = path
-
-
-def _by_itself(path: Path, format: Format | None) -> LogFile:
-    file = _readable(path, format)
-    if reason := file.format.unfinished(path):
-        raise TraceError(f"{reason}; wait for it, or create STABLE there if it is complete")
-    return file
 
 
 def _readable(path: Path, format: Format | None) -> LogFile:

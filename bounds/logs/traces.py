@@ -296,9 +296,10 @@ class TraceSet:
         full = [part for part in every if len(part)]
         if not full:
             raise no_response(left_out)
-        columns: dict[str, Any] = {
-            name: _concatenated([getattr(part, name) for part in full]) for name in (*_PER_TOKEN, "reward")
-        }
+        columns: dict[str, Any] = {}
+        for name in (*_PER_TOKEN, "reward"):
+            arrays = [getattr(part, name) for part in full]
+            columns[name] = None if any(values is None for values in arrays) else np.concatenate(arrays)
         if any(part.kept is not None for part in full):
             columns["kept"] = np.concatenate([part.position for part in full])
         names = {name: k for k, name in enumerate(dict.fromkeys(name for part in full for name in part.prompt_ids))}
@@ -417,12 +418,6 @@ def _own_prompt(seen: Checked, row: int) -> str:
     place = seen.batch.places[row].replace("\\", "/").rsplit("/", 1)[-1]  # however the folder is written
     drawn = seen.column("rollout_logprobs")[seen.starts[row] : seen.starts[row + 1]]
     return f"{place} {zlib.crc32(drawn.tobytes()):08x}"
-
-
-def _concatenated(columns: Sequence[npt.NDArray[Any] | None]) -> Any:
-    """Put arrays one after another; None where one is not there."""
-    given = [column for column in columns if column is not None]
-    return np.concatenate(given) if len(given) == len(columns) else None
 
 
 def _grid(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
