@@ -109,11 +109,6 @@ class Batch:
         """Return a field that a record has once [rows]; None where it lacks it."""
         return self.rows[name] if name in self.rows else [None] * len(self)
 
-    def prompts(self) -> list[str | None]:
-        """Return what each row says of its prompt: its id as text (3 and 3.0 are one), else its tokens, else None."""
-        both = zip(self.row_field("prompt_id"), self.row_field("prompt_tokens"), strict=True)
-        return [_prompt(name, tokens) for name, tokens in both]
-
     def head(self, rows: int) -> Batch:
         """Return the first rows."""
         return replace(
@@ -132,7 +127,8 @@ class Batch:
             yield place, {name: values[i] for name, values in fields.items()} | unread
 
 
-def _prompt(name: object, tokens: object) -> str | None:
+def prompt_name(name: object, tokens: object) -> str | None:
+    """Return what a row says of its prompt: its id as text (3 and 3.0 are one), else its tokens, else None."""
     if isinstance(name, str) and name not in _NAMELESS:
         return name
     if name is not None and str(name) not in _NAMELESS:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
-from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError, prompt_name
 
 #: Log-probs at or below this are fillers for "missing" (-1000.0, -9999.0, -1e10, -inf), not probabilities.
 SENTINEL = -999.0
@@ -107,9 +107,7 @@ class Checked:
         """Return whether each row has a field [rows]."""
         if name in self.batch.tokens:
             return self.batch.tokens[name].given
-        if name in self.batch.rows:
-            return np.array([value is not None for value in self.batch.rows[name]], dtype=np.bool_)
-        return np.zeros(len(self), dtype=np.bool_)
+        return np.array([value is not None for value in self.batch.row_field(name)], dtype=np.bool_)
 
     @cached_property
     def policy(self) -> BoolArray | None:
@@ -194,7 +192,7 @@ class Checked:
     @cached_property
     def prompts(self) -> list[str | None]:
         """What each row says of its prompt [rows]."""
-        return self.batch.prompts()
+        return list(map(prompt_name, self.batch.row_field("prompt_id"), self.batch.row_field("prompt_tokens")))
 
     @property
     def shape(self) -> Shape | None:

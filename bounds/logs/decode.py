@@ -23,8 +23,6 @@ from bounds.logs.batch import TraceError
 MAX_RECORD = 2**29
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_PARQUET = b"PAR1"
-_ZIP = b"PK\x03\x04"
 _PICKLE_NAMES = 2**24  # bytes of a torch file's pickle that are searched for names; it is never executed
 
 T = TypeVar("T")
@@ -47,8 +45,7 @@ class Head:
 
 def opened(path: Path) -> BinaryIO:
     """Open a file to read from, decompressed on the way if it is gzip or zstd."""
-    with path.open("rb") as file:
-        compression = _compression(file.read(4))
+    compression = _compression(path)
     if not compression:
         return path.open("rb")
     import pyarrow as pa
@@ -58,8 +55,7 @@ def opened(path: Path) -> BinaryIO:
 
 def look(path: Path) -> Head:
     """See what stands at the beginning of a file."""
-    with path.open("rb") as raw:
-        compression = _compression(raw.read(4))
+    compression = _compression(path)
     try:
         with opened(path) as file:
             magic = file.read(64)
@@ -69,13 +65,11 @@ def look(path: Path) -> Head:
         return Head("json", _json_keys(path), magic, compression)
     if compression:  # Parquet and torch files are compressed inside, and need random access
         return Head("", frozenset(), magic, compression)
-    if magic.startswith(_PARQUET):
+    if magic.startswith(b"PAR1"):
         return Head("parquet", _parquet_keys(path), magic)
-    if magic.startswith(_ZIP) and (names := _torch_names(path)) is not None:
+    if magic.startswith(b"PK\x03\x04") and (names := _torch_names(path)) is not None:
         return Head("torch", names, magic)
-    if magic[:1] == b"\x80" and magic[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return Head("pickle", frozenset(), magic)
-    return Head("", frozenset(), magic)
+    return Head("pickle" if re.match(rb"\x80[\x02-\x05]", magic) else "", frozenset(), magic)
 
 
 def documents(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -151,7 +145,9 @@ def field_names(text: bytes) -> tuple[str, ...]:
         return ()
 
 
-def _compression(head: bytes) -> str:
+def _compression(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(4)
     return next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), "")
 
 

@@ -304,11 +304,6 @@ def to_dict() -> dict[str, Any]:
 
 def tables() -> Iterator[object]:
     """Yield two tables for people: formats that are read, and formats that are not."""
-    yield TerminalTable(
-        ["format", "trainer", "file", "its log-probs and mask"],
-        [([f.name, f.trainer, f.file, f.keys], False) for f in READ],
-    )
-    yield TerminalTable(
-        ["not read", "trainer", "file", "what would help"],
-        [([f.name, f.trainer, f.file, f.advice], False) for f in NOT_READ],
-    )
+    for formats, first, last in ((READ, "format", "its log-probs and mask"), (NOT_READ, "not read", "what would help")):
+        rows = [([f.name, f.trainer, f.file, f.advice or f.keys], False) for f in formats]
+        yield TerminalTable([first, "trainer", "file", last], rows)
