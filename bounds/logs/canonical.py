@@ -122,16 +122,14 @@ def _plain(name: str, kind: Any) -> bool:
     """Say whether a column has the type that it should have, so that all of it is converted at once."""
     from pyarrow import types
 
-    def is_number(kind: Any) -> bool:
-        return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
-
-    if name == "reward":
-        return is_number(kind)
-    if name not in NUMBERS and name != "tokens":
+    if name not in (*NUMBERS, "tokens", "reward"):
         return True
-    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-        return False
-    return is_number(kind.value_type) or (name == "tokens" and types.is_string(kind.value_type))
+    if name != "reward":
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            return False
+        kind = kind.value_type
+    number = types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
+    return bool(number or (name == "tokens" and types.is_string(kind)))
 
 
 def _side_by_side(places: list[str], columns: Mapping[str, Any], others: Mapping[str, int]) -> Batch:

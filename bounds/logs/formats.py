@@ -234,7 +234,10 @@ def _what_it_is(head: Head) -> str:
 # Each defines ``export(batch, path)``, which appends canonical rows to a JSONL file. They use nothing but
 # ``tolist``, ``sum`` and ``*`` of the trainer's tensors, and leave padding to the mask.
 
-_VERL = """\
+#: Trainer -> source.
+RECIPES: Mapping[str, str] = MappingProxyType(
+    {
+        "verl": """\
 # verl: call export(batch, path) in the trainer's fit() once old_log_probs are computed (after compute_log_prob), with
 # actor_rollout_ref.rollout.calculate_log_probs=True. In bypass_mode both log-probs are one copy and prove nothing.
 import json
@@ -247,9 +250,8 @@ def export(batch, path):
     with open(path, "a") as file:
         for i, uid in enumerate(ids):
             file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
-"""
-
-_SKYRL = """\
+""",
+        "skyrl": """\
 # SkyRL: call export(training_input, path) in the trainer after fwd_logprobs_values_reward, before rewards and uids are
 # removed. Generator log-probs must be on (generator.sampling_params.logprobs).
 import json
@@ -261,9 +263,8 @@ def export(batch, path):
     with open(path, "a") as file:
         for i, uid in enumerate(batch.metadata["uids"]):
             file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
-"""
-
-_TRL = """\
+""",
+        "trl": """\
 # TRL: in a subclass of GRPOTrainer, let _generate_and_score_completions call export(output, path) on what super()
 # returns, with use_vllm=True and vllm_importance_sampling_correction=True. It has no rewards (advantages are none).
 import json
@@ -277,11 +278,9 @@ def export(batch, path):
     with open(path, "a") as file:
         for i in range(len(rows["mask"])):
             file.write(json.dumps({name: values[i] for name, values in rows.items()}) + "\\n")
-"""
-
-#: Trainer -> source.
-RECIPES: Mapping[str, str] = MappingProxyType({"verl": _VERL, "skyrl": _SKYRL, "trl": _TRL})
-
+""",
+    }
+)
 
 # --- what ``trm-bounds formats`` shows -------------------------------------------------------------------------
 

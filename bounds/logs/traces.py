@@ -276,17 +276,8 @@ class TraceSet:
     def nothing(cls, reading: Reading, horizon: int | None, left_out: LeftOut) -> Self:
         """Make a part of a log without a response, which says what was left out."""
         none, rows = np.zeros(0), np.zeros(0, dtype=np.int64)
-        return cls(
-            rollout=none,
-            train=none,
-            starts=np.zeros(1, dtype=np.int64),
-            prompt=rows,
-            prompt_ids=(),
-            horizon=horizon or 0,
-            horizon_guessed=horizon is None,
-            reading=reading,
-            left_out=left_out,
-        )
+        part = cls(none, none, np.zeros(1, dtype=np.int64), rows, (), horizon or 0)
+        return replace(part, horizon_guessed=horizon is None, reading=reading, left_out=left_out)
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
