@@ -28,6 +28,8 @@ _PUBLIC = {
     "bounds.questions.by_position": ("by_position",),
     "bounds.questions.explain": ("explain",),
     "bounds.questions.mask_study": ("MaskStudy", "mask_study"),
+    "bounds.questions.metrics": ("metrics",),
+    "bounds.questions.objectives": ("objectives",),
     "bounds.questions.over_time": ("over_time",),
     "bounds.results": ("Interval", "Standing"),
     "bounds.rules.bound": ("BoundTable",),

@@ -25,6 +25,8 @@ from bounds.questions.by_position import by_position as by_position
 from bounds.questions.explain import explain as explain
 from bounds.questions.mask_study import MaskStudy as MaskStudy
 from bounds.questions.mask_study import mask_study as mask_study
+from bounds.questions.metrics import metrics as metrics
+from bounds.questions.objectives import objectives as objectives
 from bounds.questions.over_time import over_time as over_time
 from bounds.results import Interval as Interval
 from bounds.results import Standing as Standing

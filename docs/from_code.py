@@ -23,7 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 import bounds
 from bounds.cli import COMMANDS
 from bounds.cli.main import main
-from bounds.rules.fields import FIELDS
+from bounds.rules.profile import FIELDS
 
 
 class _FromCode(SphinxDirective):

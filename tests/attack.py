@@ -12,7 +12,7 @@ import numpy as np
 from bounds._checks import FloatArray
 from bounds.proof.exact import Problem, Tree, random_problem
 from bounds.rules.bound import Withheld
-from bounds.rules.fields import FIELDS
+from bounds.rules.profile import FIELDS
 from bounds.rules.unified import RULES, rule, unified
 
 #: Bounds below this are left out: float64 trees are exact to a millionth of it only.

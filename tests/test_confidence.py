@@ -239,6 +239,19 @@ def test_the_end_of_bets_is_on_the_safe_side_and_no_further(values, confidence):
     assert _exact_wealth(gains, bets, Fraction(gap * (1.0 + 1e-9))) < 1 / Fraction(alpha)
 
 
+@given(unit_values, st.integers(1, 8), levels)
+def test_equal_values_that_are_counted_are_on_the_safe_side_and_no_further(values, times, confidence):
+    """Each value many times, as shares of responses are: the exact wealth is that of all of them."""
+    data, alpha = np.round(np.repeat(values, times), 1), 1 - Fraction(confidence)
+    end = betting(data, confidence, low=0.0, side="lower").low
+    if end == 0.0:
+        assert data.max() == 0.0
+        return
+    bets = order_free(data.size)
+    assert _exact_wealth(data, bets, Fraction(end)) >= 1 / alpha
+    assert _exact_wealth(data, bets, Fraction(end * (1.0 + 1e-9))) < 1 / alpha
+
+
 @given(unit_values, st.floats(-5.0, 5.0), levels)
 def test_the_lower_limit_itself_is_on_the_safe_side(values, low, confidence):
     data = low + np.array(values)

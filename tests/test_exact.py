@@ -10,7 +10,7 @@ import pytest
 import bounds
 from bounds.proof.exact import Problem, Tree, expected, log_low, random_problem
 from bounds.proof.worst_case import homogeneous
-from bounds.rules.fields import FIELDS
+from bounds.rules.profile import FIELDS
 
 INPUTS = [
     (),

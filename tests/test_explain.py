@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 
 import bounds
-from bounds import open_log
 from bounds.cli.main import main
 from bounds.divergence.rows import k3
 from bounds.questions.explain import _Concentration
@@ -188,7 +187,7 @@ def test_memory_does_not_grow_with_the_tokens(tmp_path):
     for question in (bounds.explain, bounds.by_position, metrics, bounds.mask_study):
         for n in (250, 250, 1000):  # the first imports
             tracemalloc.start()
-            question(open_log(path[n], horizon=1000))
+            question(bounds.open_log(path[n], horizon=1000))
             peaks[n] = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert peaks[1000] < peaks[250] + 0.5 * 800 * 750 * 8 * 2, question

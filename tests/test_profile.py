@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import bounds
-from bounds.rules.fields import FIELDS, is_array
+from bounds.rules.profile import FIELDS, is_array
 
 ARRAYS = [n for n in FIELDS if is_array(n)]
 SCALARS = [n for n in FIELDS if not is_array(n)]

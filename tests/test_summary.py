@@ -75,23 +75,20 @@ def test_merging_in_any_order_is_the_whole(sizes, order):
     merged = Summary(statistics=STATISTICS)
     for k in order:
         merged.merge(found[k])
-    merged.weigh_positions(weighed_positions([pieces[k]], merged.group_sizes()) for k in order)
+    merged.weigh_positions(weighed_positions([pieces[k]], *merged.group_sizes()) for k in order)
     same(bounds.certify(merged, mask=MASK), whole)
     same(bounds.certify([pieces[k] for k in order], mask=MASK), whole)
 
 
 class Counting:
-    """A log that knows how often it was read, and a rider that knows what it saw."""
+    """A log that knows how often it was read."""
 
     def __init__(self, pieces):
-        self.pieces, self.readings, self.responses = pieces, 0, 0
+        self.pieces, self.readings = pieces, 0
 
     def __iter__(self):
         self.readings += 1
         yield from self.pieces
-
-    def see(self, part):
-        self.responses += len(part)
 
 
 @SIZES
@@ -117,9 +114,6 @@ def test_a_log_is_read_again_only_where_it_must(sizes):
     assert "seq_max_k2" not in summary
     assert Summary.of(more, statistics=["seq_mean_k3"]) is more
     assert len(bounds.certify(summary, mask=MASK).mask.by_length) == 4
-    rider = Counting([])
-    assert Summary.of(more, also=[rider]).statistics == STATISTICS
-    assert rider.responses == len(rows)
 
 
 @SIZES

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bounds.certificate.statistics import POSITIVE, SHIFT_GAP, SHIFT_NEAR, SHIFT_SAME, TRUE_ZERO
 from bounds.divergence.rows import SERIES_RADIUS, k3_series
 
 # Sums may be reordered (that is what makes them vectors); nothing is assumed away about inf and NaN.
@@ -91,45 +90,46 @@ def _ordered(bits: Any) -> Any:
 
 
 @njit(nogil=True)
-def fill_signs(roll: Any, theta: Any, starts: Any, responses: Any, totals: Any) -> None:
+def fill_signs(roll: Any, theta: Any, starts: Any, responses: Any, totals: Any, limits: Any) -> None:
     """Fill the signs, as NumPy does in ``statistics``."""
+    shift_gap, shift_near, shift_same, true_zero, positive = limits
     total = totals[0]
     for i in range(responses.size):
         x, y = roll[starts[i] : starts[i + 1]], theta[starts[i] : starts[i + 1]]
         row = responses[i]
-        row.telling, gap = _telling(x, y)
-        row.near_earlier, row.same_earlier, earlier = _shift(y, x)
-        row.near_later, row.same_later, later = _shift(x, y)
+        row.telling, gap = _telling(x, y, shift_gap)
+        row.near_earlier, row.same_earlier, earlier = _shift(y, x, shift_gap, shift_near, shift_same)
+        row.near_later, row.same_later, later = _shift(x, y, shift_gap, shift_near, shift_same)
         while row.tail < x.size and x[x.size - 1 - row.tail] == y[x.size - 1 - row.tail]:
             row.tail += 1
         total.gap += gap
         total.after_earlier += earlier
         total.after_later += later
         _relation(x, y, total)
-        _count(x, y, total)
+        _count(x, y, true_zero, positive, total)
 
 
 @_sums
-def _telling(x: Any, y: Any) -> Any:
+def _telling(x: Any, y: Any, least: float) -> Any:
     count = size = 0.0
     for t in range(1, x.size - 1):
         gap = abs(y[t] - x[t])
-        telling = 1.0 if gap > SHIFT_GAP else 0.0
+        telling = 1.0 if gap > least else 0.0
         count += telling
         size += gap * telling
     return count, size
 
 
 @_sums
-def _shift(ahead: Any, behind: Any) -> Any:
+def _shift(ahead: Any, behind: Any, least: float, near_by: float, same_by: float) -> Any:
     near = same = size = 0.0
     for t in range(1, ahead.size - 1):
         gap = abs(ahead[t] - behind[t])
         before, then = abs(ahead[t - 1] - behind[t]), abs(ahead[t] - behind[t + 1])
         after = before if before > then else then
-        telling = gap > SHIFT_GAP
-        near += 1.0 if telling & (after < SHIFT_NEAR * gap) else 0.0
-        same += 1.0 if telling & (after < SHIFT_SAME * gap) else 0.0
+        telling = gap > least
+        near += 1.0 if telling & (after < near_by * gap) else 0.0
+        same += 1.0 if telling & (after < same_by * gap) else 0.0
         size += after if telling else 0.0
     return near, same, size
 
@@ -152,16 +152,16 @@ def _relation(x: Any, y: Any, total: Any) -> None:
 
 
 @njit
-def _count(x: Any, y: Any, total: Any) -> None:
+def _count(x: Any, y: Any, true_zero: float, above: float, total: Any) -> None:
     unequal = numbers = other_numbers = zeros = other_zeros = positive = 0
     for t in range(x.size):
         roll, theta = x[t], y[t]
         unequal += roll != theta
         numbers += roll != 0.0
         other_numbers += theta != 0.0
-        zeros += (roll == 0.0) & (theta < TRUE_ZERO)
-        other_zeros += (theta == 0.0) & (roll < TRUE_ZERO)
-        positive += (roll > POSITIVE) | (theta > POSITIVE)
+        zeros += (roll == 0.0) & (theta < true_zero)
+        other_zeros += (theta == 0.0) & (roll < true_zero)
+        positive += (roll > above) | (theta > above)
     total.unequal += unequal
     total.rollout_numbers += numbers
     total.train_numbers += other_numbers

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: Of a field whose parts stand in JSON one by one.
-_SAID_OTHERWISE = {"json": False}
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Certificate(Result):
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
@@ -66,12 +62,13 @@ class Certificate(Result):
     at_horizon: float
     confidence: float
     estimates: Mapping[str, Interval | None]
-    table: BoundTable = field(metadata=_SAID_OTHERWISE)
-    optimistic: tuple[Bound, ...] = field(metadata=_SAID_OTHERWISE)
+    # what is marked so stands in JSON in parts
+    table: BoundTable = field(metadata={"json": False})
+    optimistic: tuple[Bound, ...] = field(metadata={"json": False})
     b_star_upper: Bound | None
     b_star_published: Bound | None
     mask: MaskReport | None
-    guarantees: Guarantees = field(metadata=_SAID_OTHERWISE)
+    guarantees: Guarantees = field(metadata={"json": False})
     noise_floor: Comparison | None
     reasons: Mapping[str, str]
     findings: tuple[Finding, ...]
@@ -211,18 +208,6 @@ class Certificate(Result):
             text += f"; the published B* is {shown(self.best_published.value)}{where}"
         return text + f". Standing: {self.best.standings}."
 
-    def _range(self) -> str:
-        low, high = self.table.profile["reward_range"]
-        return f"(rewards are declared to lie in [{low:g}, {high:g}])"
-
-    @staticmethod
-    def _noise_line(noise: Comparison) -> str:
-        (floor, _, _), (above, low, high) = noise["kl_seq"].first.texts(), noise["kl_seq"].difference.texts()
-        return (
-            f"Noise floor: two forward passes of the same weights alone give kl_seq = {floor}; what is above it is "
-            f"{above} ({low} to {high})."
-        )
-
     def heading(self) -> str:
         """Return what was logged."""
         return (
@@ -269,7 +254,9 @@ class Certificate(Result):
 
     def notes(self) -> list[str]:
         """Return what the numbers rest on, what was assumed, what is remarkable."""
-        lines = [self.of_intervals(), "What is guaranteed rests on: " + "; ".join(HYPOTHESES) + f" {self._range()}."]
+        low, high = self.table.profile["reward_range"]
+        declared = f"(rewards are declared to lie in [{low:g}, {high:g}])"
+        lines = [self.of_intervals(), f"What is guaranteed rests on: {'; '.join(HYPOTHESES)} {declared}."]
         lines += [] if self.guarantees.claim is None else [f"{self.guarantees.claim}."]
         return [*lines, *self.details()]
 
@@ -282,7 +269,14 @@ class Certificate(Result):
 
     def details(self) -> list[str]:
         """Return noise floor and mask, what could not be said, what was assumed."""
-        lines = [] if self.noise_floor is None else [self._noise_line(self.noise_floor)]
+        lines = []
+        if self.noise_floor is not None:
+            kl = self.noise_floor["kl_seq"]
+            above, low, high = kl.difference.texts()
+            lines.append(
+                f"Noise floor: two forward passes of the same weights alone give kl_seq = {kl.first.texts()[0]}; what "
+                f"is above it is {above} ({low} to {high})."
+            )
         lines += [] if self.mask is None else [str(self.mask)]
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
         lines += withheld_lines(self.withheld)

@@ -13,15 +13,7 @@ from bounds._checks import above, confidence_level, unknown
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate
-from bounds.certificate.findings import (
-    Finding,
-    Kind,
-    contradiction,
-    crossed,
-    findings,
-    mask_findings,
-    refuse_refuted,
-)
+from bounds.certificate.findings import Finding, Kind, contradiction, crossed, findings, mask_findings, refuse_refuted
 from bounds.certificate.guarantees import Claim, Guarantees, guarantees, through_surrogate
 from bounds.certificate.kept import kept, mask_report
 from bounds.certificate.summary import Summary
@@ -29,8 +21,7 @@ from bounds.logs.batch import TraceError
 from bounds.masks.mask import Mask
 from bounds.results import Assumption, Interval, Standing
 from bounds.rules.bound import Bound, BoundTable, smallest
-from bounds.rules.fields import FIELDS
-from bounds.rules.profile import Profile
+from bounds.rules.profile import FIELDS, Profile
 from bounds.rules.unified import unified
 
 if TYPE_CHECKING:
@@ -43,8 +34,6 @@ ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "ab
 #: Estimates that are fields of a profile; the length first, since it limits the others.
 _PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
 #: What is summed over the tokens of a response -> the supremum of which it is at most the length times.
-_AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
-#: Estimates of sums over positions, and the supremum that each is at most the mean length times.
 _AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
 _MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
 
@@ -169,20 +158,8 @@ def _unless_refuted(found: Guarantees, seen: list[Finding], summary: Summary) ->
 class _Bounds:
     """Bounds on the profiles that a log implies: at the estimates, at their upper limits, and optimistic ones.
 
-    Attributes
-    ----------
-    table : BoundTable
-        At the point estimates.
-    contradictions : list of name and text
-        Estimates that were left out, since they contradict what was assumed, and how.
-    upper : Bound or None
-        The smallest at the upper confidence limits.
-    optimistic : tuple of Bound
-        Published rules as if the largest divergence that was seen were the supremum; never a guarantee.
-    published : Bound or None
-        The smallest of the paper's six families, at assumed suprema, else at sample maxima (then optimistic).
-    absolutely_continuous : bool
-        Whether theta << roll, as far as is known.
+    ``optimistic`` are published rules as if the largest divergence that was seen were the supremum; ``contradictions``
+    name estimates that were left out, since they contradict what was assumed, and say how.
     """
 
     def __init__(self, summary: Summary, found: Estimates, assumed: Mapping[str, Any]) -> None:
@@ -234,10 +211,7 @@ class _Bounds:
     def _contradicted(self) -> Iterator[tuple[str, str]]:
         """Yield estimates that are above what was assumed, and why; bounds use what was assumed in their place.
 
-        Raises
-        ------
-        TraceError
-            Where even the lower confidence limit is above it, at the longest mean length.
+        Where even the lower confidence limit is above it, at the longest mean length, the log is refused.
         """
         length, said = self._intervals["mean_length"], ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
         for name, supremum in _AT_MOST_LENGTH_TIMES.items():
@@ -257,8 +231,8 @@ class _Bounds:
             n: v if n == "mean_reward" else np.maximum(v, FIELDS[n].low)  # k1 may be below 0 by chance
             for n, v in estimated.items()
         }
-        standing = dict.fromkeys([*extra, *estimated], Standing.ESTIMATED)
-        standing |= {n: max(Standing.ESTIMATED, self._intervals[n].standing) for n in estimated if n in self._intervals}
+        standing = dict.fromkeys((*extra, *estimated), Standing.ESTIMATED)
+        standing |= {n: max(standing[n], i.standing) for n, i in self._intervals.items() if n in estimated}
         return unified(Profile(**{**self._fixed, **extra, **known}), standing={**standing, **self._assumed})
 
 
@@ -277,13 +251,7 @@ def _other_means(summary: Summary, found: Estimates) -> dict[str, Any]:
 
 
 def checked_assumptions(assume: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is assumed, by name, if it can be.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, a value outside its domain, or a contradiction.
-    """
+    """Return what is assumed, by name; refuse an unknown name, a value outside its domain, and a contradiction."""
     for name in assume:
         if name not in ASSUMABLE:
             raise ValueError(unknown("assumption", name, ASSUMABLE))

@@ -150,14 +150,13 @@ def compare(
 
 def _values(s: Summary) -> dict[str, FloatArray]:
     """Return what is compared, one value a response."""
-    low, high = s.reading.reward_range
     rewards = {"surrogate_gain": s.surrogate, "reward": s["reward"]} if "reward" in s else {}
     return {
         "kl_seq": kl_of_responses(s)[0],
         "tv_sum": s["tv_sum" if "tv_sum" in s else "shortfall_sum"],
         "kl_seq_k1": -s["log_ratio_sum"],
         "tv_seq": shortfall(s["log_ratio_sum"]),
-        "worst_case_error": (high - low) * s["worst_case_error"],
+        "worst_case_error": s.reward_spread * s["worst_case_error"],
         "ppl_gap": np.abs(s["log_ratio_sum"]) / s["length"],
         "max_k2_of_a_response": s["max_k2"],
         "mean_length": s["length"],

@@ -7,30 +7,16 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from bounds.certificate.summary import Summary, weighed_positions
 from bounds.logs.batch import TraceError
 from bounds.logs.log import Log
 
 
 def summary(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
-    """Summarise a log as :meth:`Summary.of` does, with its files spread over Ray Data.
+    """Summarise a log as :meth:`Summary.of` does; every worker must find its files under the same paths.
 
-    Parameters
-    ----------
-    log : Log
-        Every worker must find its files under the same paths.
-    statistics, suprema
-        As in :meth:`Summary.of`.
-
-    Raises
-    ------
-    ImportError
-        Without Ray, saying how to install it.
-    TraceError
-        As :meth:`Summary.of`.
-
-    Notes
-    -----
     Ray is started on this machine unless the process is connected to a cluster, or RAY_ADDRESS names one.
     """
     wanted = tuple(statistics)
@@ -43,9 +29,9 @@ def summary(log: Log, *, statistics: Iterable[str] = (), suprema: bool = False) 
     total.log = log
     for part in _spread(files, read):
         total.merge(part)
-    sizes = total.group_sizes()
-    if len(set(sizes.values())) > 1:
-        total.weigh_positions(_spread(files, lambda file: weighed_positions(file, sizes)))
+    keys, sizes = total.group_sizes()
+    if np.ptp(sizes):
+        total.weigh_positions(_spread(files, lambda file: weighed_positions(file, keys, sizes)))
     return total
 
 

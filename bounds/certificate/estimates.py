@@ -38,26 +38,10 @@ class Estimates:
 
 
 def estimate(summary: Summary, confidence: float, assumed: Mapping[str, Any]) -> Estimates:
-    """Estimate everything that a certificate shows.
+    """Estimate everything that a certificate shows, as means over prompts of the mean over a prompt's responses.
 
-    Parameters
-    ----------
-    summary : Summary
-        Of the log.
-    confidence : float
-        Of each interval.
-    assumed : mapping
-        ``log_ratio_max`` bounds what a token adds; ``absolutely_continuous`` and ``support_gap`` say what supports are.
-
-    Returns
-    -------
-    Estimates
-        Means are over prompts of the mean over a prompt's responses.
-
-    Raises
-    ------
-    TraceError
-        If mean rho is clearly above 1.01, and nothing was assumed of supports.
+    Of what is assumed, ``log_ratio_max`` bounds what a token adds; ``absolutely_continuous`` and ``support_gap`` say
+    what supports are. The log is refused if mean rho is clearly above 1.01, and nothing was assumed of supports.
     """
     log = _Log(summary, confidence, assumed)
     found = {n: e.make(log) if e.needs in summary else _WITHOUT.get(e.needs) for n, e in ESTIMATES.items()}
@@ -73,12 +57,7 @@ _WITHOUT = {"reward": "the log has no rewards"}
 def kl_of_responses(summary: Summary, assumed: Mapping[str, Any] = MappingProxyType({})) -> tuple[FloatArray, str]:
     """Return the KL(roll||theta) of each response [N], and how: "exact" if logged, else "k3", or "k1" under a gap.
 
-    k3 misses the mass off roll's support; where k1 is below it all the same, that is noise.
-
-    Raises
-    ------
-    TraceError
-        As :func:`estimate`.
+    k3 misses the mass off roll's support; where k1 is below it all the same, that is noise. Refusals: :func:`estimate`.
     """
     gap = support_gap(summary, assumed) or odd_mean_ratio(summary) is not None
     if "kl_sum" in summary:
@@ -95,8 +74,7 @@ class _Log:
         self.cap: float | None = assumed.get("log_ratio_max")
         self.gap = support_gap(summary, assumed)
         self.kl, self.how = kl_of_responses(summary, assumed)
-        low, high = summary.reading.reward_range
-        self.spread = high - low
+        self.spread = summary.reward_spread
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.summary[name]

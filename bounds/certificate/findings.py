@@ -143,6 +143,7 @@ class Check:
     say: Callable[[Summary, Look], Iterable[Finding]] = lambda summary, look: ()
     look: Callable[[Part], Look] = lambda part: Look()
     across_steps: bool = False  # it is only said where the steps of a run are read as one log
+    needs: str = "prompt"  # a column without which there is nothing to say
 
 
 def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
@@ -171,7 +172,7 @@ def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
     >>> [f.kind.value for f in findings(Summary.of(bounds.example_traces("run")))]
     ['mixture']
     """
-    asked = (check for check in CHECKS if not (by_step and check.across_steps))
+    asked = (check for check in CHECKS if check.needs in summary and not (by_step and check.across_steps))
     return tuple(f for check in asked for f in check.say(summary, summary.looks.get(check.name, Look())))
 
 
@@ -193,8 +194,7 @@ def _seen(traces: TraceSet, tokens: BoolArray) -> Look:
 def odd_mean_ratio(summary: Summary) -> float | None:
     """Return mean rho where it is clearly not 1, else None.
 
-    That is by 1e-4, and further than its 95 % interval is wide (about four standard errors), or because all ratios lie
-    on one side of 1.
+    By 1e-4, and further than its 95 % interval is wide (four standard errors), or since all ratios are on one side.
     """
     length = summary["length"]
     ratio = clustered_ratio(length + summary["surrogate_sum"], length, summary.prompt, 0.95, low=0.0)
@@ -223,10 +223,7 @@ def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
 def support_gap(summary: Summary, assumed: Mapping[str, Any]) -> bool:
     """Return whether theta has mass off roll's support: as assumed; else where mean rho is clearly below 1.
 
-    Raises
-    ------
-    TraceError
-        If mean rho is clearly above 1.01: no pair of policies explains it (unless theta << roll was assumed).
+    Mean rho clearly above 1.01 is refused: no pair of policies explains it (unless theta << roll was assumed).
     """
     if "absolutely_continuous" in assumed or "support_gap" in assumed:
         return not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap"))
@@ -240,22 +237,28 @@ def _look_ends(part: Part) -> Look:
     return Look(tops={"d": (float(part.sums["largest"].max()), ""), "-d": (-float(part.sums["least"].min()), "")})
 
 
-def _one_ratio(s: Summary) -> float | None:
-    """Return log theta - log roll where it is one number, not 0, on all of three or more tokens."""
-    high, low = (sign * s.looks["one ratio"].tops[name][0] for name, sign in (("d", 1.0), ("-d", -1.0)))
-    return low if s.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6 else None
+def _ends(s: Summary) -> tuple[float, float]:
+    """Return the least and the largest log theta - log roll of a token."""
+    tops = s.looks["one ratio"].tops
+    return -tops["-d"][0], tops["d"][0]
+
+
+def _is_one_ratio(s: Summary) -> bool:
+    """Return whether log theta - log roll is one number, not 0, on all of three or more tokens."""
+    low, high = _ends(s)
+    return s.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6
 
 
 def _one_sided(s: Summary) -> bool:
     """Return whether log theta - log roll is one number, or has one sign on 20 tokens or more."""
-    tops = s.looks["one ratio"].tops.values()
-    return _one_ratio(s) is not None or (s.tokens >= 20 and any(top <= 0.0 for top, _ in tops))
+    low, high = _ends(s)
+    return _is_one_ratio(s) or (s.tokens >= 20 and (high <= 0.0 or low >= 0.0))
 
 
 def _say_one_ratio(s: Summary, look: Look) -> Iterable[Finding]:
-    if (ratio := _one_ratio(s)) is not None:
+    if _is_one_ratio(s):
         text = (
-            f"log theta - log roll is {ratio:.4g} on every token: rollout log-probs were taken after "
+            f"log theta - log roll is {_ends(s)[0]:.4g} on every token: rollout log-probs were taken after "
             "top-p, top-k or temperature, or are scaled"
         )
         yield Kind.SUPPORT_GAP.finding(text, s.tokens)
@@ -284,7 +287,7 @@ def crossed(summary: Summary, interval: Interval) -> Finding:
 
 def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
     size = np.bincount(s.prompt)
-    if "reward" in s and np.ptp(size):
+    if np.ptp(size):
         text = (
             f"prompts have {size.min()} to {size.max()} responses and count alike: were some drawn more often, or "
             "sampled until they succeeded? Then give each draw an id of its own, and log all responses"
@@ -295,7 +298,7 @@ def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
 def _say_filtered(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that groups of equal 0/1 rewards are missing: of n responses one in 2^(n-1) groups has them at least."""
     low, high = s.reading.reward_range
-    if "reward" not in s or not np.isin(s["reward"], (low, high)).all():
+    if not np.isin(s["reward"], (low, high)).all():
         return
     size = np.bincount(s.prompt)
     top = np.bincount(s.prompt, weights=(s["reward"] == high).astype(np.float64))
@@ -310,8 +313,6 @@ def _say_filtered(s: Summary, look: Look) -> Iterable[Finding]:
 
 def _say_advantages(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that rewards differ within groups and yet sum to 0 in every one, as advantages do."""
-    if "reward" not in s:
-        return
     size, sums = np.bincount(s.prompt), np.bincount(s.prompt, weights=s["reward"])
     sizes = np.bincount(s.prompt, weights=np.abs(s["reward"]))
     if ((size > 1) & (sizes > 0.0)).sum() >= 2 and not (np.abs(sums) > 1e-4 * sizes)[sizes > 0.0].any():
@@ -320,7 +321,7 @@ def _say_advantages(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _say_equal_rewards(s: Summary, look: Look) -> Iterable[Finding]:
-    if "reward" in s and np.ptp(s["reward"]) == 0.0:
+    if np.ptp(s["reward"]) == 0.0:
         text = "all rewards are equal: asymptotic intervals of the gain rest on no variation, and are too narrow"
         yield Kind.EQUAL_REWARDS.finding(text, len(s))
 
@@ -569,13 +570,7 @@ def _refuse_impossible(traces: TraceSet, column: str, exact: FloatArray, implied
 
 
 def refuse_refuted(summary: Summary, assumed: Mapping[str, Any]) -> None:
-    """Refuse assumed suprema where one context shows more.
-
-    Raises
-    ------
-    TraceError
-        Naming the place: an exact column says so, or the sampled token alone implies it.
-    """
+    """Refuse assumed suprema, naming the place where an exact column, or the sampled token alone, shows more."""
     for name in (n for n in SUPREMA if n in assumed):
         value, place = summary.looks["suprema"].tops[name]
         if value > assumed[name] * (1.0 + 1e-6):
@@ -760,10 +755,10 @@ CHECKS: tuple[Check, ...] = (
     Check("temperature", _say_relation, lambda part: _totals(part, *_REGRESSION)),
     Check("steps", _say_steps, across_steps=True),
     Check("versions", _say_versions),
-    Check("unequal groups", _say_unequal),
-    Check("filtered", _say_filtered),
-    Check("advantages", _say_advantages),
-    Check("equal rewards", _say_equal_rewards),
+    Check("unequal groups", _say_unequal, needs="reward"),
+    Check("filtered", _say_filtered, needs="reward"),
+    Check("advantages", _say_advantages, needs="reward"),
+    Check("equal rewards", _say_equal_rewards, needs="reward"),
     _zeros("rollout"),
     _zeros("train"),
     Check("both zero", _say_both_zero, lambda p: _seen(p.traces, (p.traces.rollout == 0.0) & (p.traces.train == 0.0))),

@@ -21,8 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
+from bounds._rounding import largest_integer
 from bounds._text import shown
-from bounds.certificate.kept import UnderMask
+from bounds.certificate.kept import UnderMask, scaled
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
 from bounds.intervals import INTERVALS, betting, betting_these_prompts, clustered_mean, leave_one_out, prompt_means
@@ -121,15 +122,9 @@ class Guarantees:
             least = self.claim.surrogate_gain / spread
             name = "L'" if spread == 1.0 else f"L' / {spread:g}"
             ways.append(f"a KL per response below {name} = {least:.3g} (it is {kl_seq.value:.3g})")
-        if (
-            self.kept_gain is not None
-            and self.rejected_reward is not None
-            and 0 < self.kept_gain < self.rejected_reward
-        ):
-            ways.append(
-                f"a mask that rejects less reward than E[M R log P] = {self.kept_gain:.3g} (it rejects "
-                f"{self.rejected_reward:.3g})"
-            )
+        kept, rejected = self.kept_gain, self.rejected_reward
+        if kept is not None and rejected is not None and 0.0 < kept < rejected:
+            ways.append(f"a mask that rejects less reward than E[M R log P] = {kept:.3g} (it rejects {rejected:.3g})")
         if not ways:
             return " More prompts like these would not show one."
         return f" At these estimates it would take {', or '.join(ways)}."
@@ -148,7 +143,7 @@ ENDS_ONLY = ("improvement_by_surrogate", "improvement_by_log_surrogate", "improv
 _TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_prompts"}
 _COMPARED = ("empirical_bernstein", "hoeffding")
 _LARGEST = 1.0 - 2.0**-53  # confidence
-_ENDLESS = 1e12
+_ENDLESS = 10**12  # copies of a sample
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
@@ -171,26 +166,10 @@ def guarantees(
     by_surrogate: Interval | None = None,
     claim: Claim | None = None,
 ) -> Guarantees:
-    """Return every interval of J(theta) - J(roll).
+    """Return every interval of J(theta) - J(roll), each at that confidence; without rewards nothing is guaranteed.
 
-    Parameters
-    ----------
-    summary : Summary
-        Of the log; without rewards nothing is guaranteed.
-    confidence : float
-        Of each interval.
-    keep : array [N] or None
-        Which responses the mask keeps.
-    support_gap : bool
-        Whether theta has mass where roll has none: then what needs theta << roll is left out.
-    cap : float or None
-        An assumed cap on abs(log ratio), ``log_ratio_max``.
-    by_surrogate, claim
-        What the bounds say (:func:`through_surrogate`) and what the paper would.
-
-    Returns
-    -------
-    Guarantees
+    ``keep`` [N] says which responses a mask keeps; under a support gap, what needs theta << roll is left out; ``cap``
+    is an assumed one on abs(log ratio). ``by_surrogate`` is what the bounds say, ``claim`` what the paper would.
     """
     if "reward" not in summary:
         return Guarantees()
@@ -217,14 +196,8 @@ def guarantees(
 class Gain:
     """R(P-1) and (1-R)(1-P) of responses, R mapped to [0, 1]; intervals of J(theta) - J(roll) in units of the reward.
 
-    Parameters
-    ----------
-    summary : Summary
-        Of a log with rewards.
-    confidence : float
-        Of each interval as a whole: each end may fail with half of the error.
-    rows : array [N] of bool, optional
-        The responses to look at (whole prompts).
+    ``confidence`` is that of each interval as a whole: each end may fail with half of the error. ``rows`` [N] are the
+    responses to look at (whole prompts).
 
     Examples
     --------
@@ -236,10 +209,9 @@ class Gain:
 
     def __init__(self, summary: Summary, confidence: float, rows: BoolArray | None = None) -> None:
         here = slice(None) if rows is None else rows
-        low, high = summary.reading.reward_range
-        self.spread, self.standing = high - low, summary.standing
+        self.spread, self.standing = summary.reward_spread, summary.standing
         self.prompt, self.confidence = summary.prompt[here], confidence
-        self.reward = np.clip((summary["reward"][here] - low) / self.spread, 0.0, 1.0)
+        self.reward = summary.unit_reward[here]
         with np.errstate(over="ignore"):
             self.excess = np.expm1(summary["log_ratio_sum"][here])  # P - 1
         self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
@@ -271,13 +243,7 @@ class Gain:
         """Estimate by leave-one-out, clustered by prompt; needs theta << roll."""
         with np.errstate(over="ignore"):
             found = leave_one_out(self.reward, self.excess + 1.0, self.prompt, self.confidence)
-        return replace(
-            found,
-            value=self.spread * found.value,
-            low=self.spread * found.low,
-            high=self.spread * found.high,
-            of="(R-b)(P-1), b from the other responses",
-        )
+        return replace(scaled(found, self.spread), of="(R-b)(P-1), b from the other responses")
 
     def truncated(self, name: str) -> Interval:
         """Bound by another method, which needs P to be cut on both sides."""
@@ -314,28 +280,22 @@ def masked(summary: Summary, keep: BoolArray, confidence: float, cap: float | No
     Each end is a one-sided clustered t-limit; or, under an assumed ``cap`` on abs(log ratio), the end of a bet, since
     log P is then at most ``cap`` times the horizon.
     """
-    low, high = summary.reading.reward_range
-    spread, under = high - low, UnderMask(summary, confidence)
+    spread, under = summary.reward_spread, UnderMask(summary, confidence)
     if cap is None:
-        lower, upper = under.ends(keep)
-        ends, standing = (lower.low, upper.high), Standing.ESTIMATED
+        (lower, upper), standing = under.ends(keep), Standing.ESTIMATED
     else:
         reach = 1.0 + summary.horizon * cap * (1.0 + 2e-6)
         below, above = (prompt_means(v, summary.prompt) for v in under.values(keep))
         lower = betting(below, _half(confidence), low=-reach, high=reach, side="lower")
         upper = betting(above, _half(confidence), low=-reach, high=reach, side="upper")
-        ends, standing = (spread * lower.low, spread * upper.high), Standing.ASSUMED
-        lower, upper = (replace(i, value=spread * i.value) for i in (lower, upper))
+        lower, upper, standing = scaled(lower, spread), scaled(upper, spread), Standing.ASSUMED
     value, of = (lower.value + upper.value) / 2.0, "M R log P - (1-M) R and its mirror"
-    low, high = max(ends[0], -spread), min(ends[1], spread)
+    low, high = max(lower.low, -spread), min(upper.high, spread)
     return Interval(value, low, high, confidence, standing, lower.method, of)
 
 
 def through_surrogate(gain: Interval, bound: Bound, upper: Bound, confidence: float) -> Interval:
-    """Subtract a bound from L'.
-
-    ``upper`` is the same rule at the upper limits of what it uses, which goes with the lower limit of L'.
-    """
+    """Return L' minus a bound; ``upper`` is the same rule at the upper limits of what it uses, for L' at its lower."""
     standings = (gain.standing, *upper.rests_on.values())
     method = "the ends of several intervals, not joint"
     of = f"L' - {upper.name} ({in_words(standings)})"
@@ -349,19 +309,6 @@ def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
     """
     with np.errstate(over="ignore"):
         logs = np.log1p(LEVELS[:, None] * np.minimum(gains, 1e300)).sum(axis=1)
-    if logs.max() <= 0.0:
-        return None
-    target = -math.log(1.0 - confidence)
-
-    def enough(copies: float) -> bool:
-        return float(np.logaddexp.reduce(copies * logs)) - math.log(logs.size) >= target
-
-    few, many = 0.0, 1.0
-    while not enough(many):
-        few, many = many, 2.0 * many
-        if many > _ENDLESS:
-            return None
-    for _ in range(40):
-        middle = (few + many) / 2.0
-        few, many = (few, middle) if enough(middle) else (middle, many)
-    return math.ceil(many * gains.size)
+    target, most = math.log(LEVELS.size) - math.log(1.0 - confidence), _ENDLESS * gains.size
+    too_few = largest_integer(lambda n: float(np.logaddexp.reduce(n / gains.size * logs)) < target, 0, most)
+    return None if too_few is None or too_few == most else too_few + 1

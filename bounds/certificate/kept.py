@@ -29,20 +29,9 @@ def kept(summary: Summary, mask: Mask) -> BoolArray:
 def acceptance(
     summary: Summary, mask: Mask | None, keep: BoolArray, confidence: float, rows: BoolArray | None = None
 ) -> Interval:
-    """Return the share of responses that a mask keeps, true at its confidence for every sample size.
+    """Return the share of the responses (of those ``rows`` [N]) that a mask keeps, for every sample size.
 
-    Parameters
-    ----------
-    summary : Summary
-        Of the log.
-    mask : Mask or None
-        Where it drops no response, 1 is no estimate.
-    keep : array [N]
-        Which responses it keeps.
-    confidence : float
-        Of the interval.
-    rows : array [N] of bool, optional
-        The responses to look at.
+    ``keep`` [N] says which; where no mask drops a response, 1 is no estimate.
     """
     if mask is None or not mask.dropping:
         return no_mask(confidence)
@@ -90,7 +79,7 @@ def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: 
     If part is all or nothing everywhere, t would give an interval of no width. But a share x of a prompt is 1 with
     probability at most E x, so that all of n prompts show 1 with probability at most (E x)^n; likewise for 0.
     """
-    prompts = np.unique(prompt[whole > 0.0]).size
+    prompts = int(np.count_nonzero(np.bincount(prompt[whole > 0.0])))
     least = (1.0 - confidence) ** (1.0 / prompts)
     if not part.any():
         return Interval(0.0, 0.0, 1.0 - least, confidence, Standing.ESTIMATED, f"none in {many(prompts, 'prompt')}")
@@ -98,6 +87,11 @@ def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: 
         return Interval(1.0, least, 1.0, confidence, Standing.ESTIMATED, f"all in {many(prompts, 'prompt')}")
     interval = clustered_ratio(part, whole, prompt, confidence, low=0.0)
     return replace(interval, high=min(interval.high, 1.0), method=f"share, clustered t, {many(prompts, 'prompt')}")
+
+
+def scaled(interval: Interval, factor: float) -> Interval:
+    """Return an interval in another unit."""
+    return replace(interval, value=factor * interval.value, low=factor * interval.low, high=factor * interval.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +181,8 @@ class MaskEffect:
 class UnderMask:
     """The guarantee of J(theta) - J(roll) under masks, on one log.
 
-    Parameters
-    ----------
-    summary : Summary
-        Of the log; without rewards, acceptance is all that can be said.
-    confidence : float
-        Nominal coverage of the intervals, which are asymptotic and prompt-clustered (but for acceptance).
-    rows : array [N] of bool, optional
-        The responses to look at (whole prompts).
+    Without rewards, acceptance is all that can be said; the other intervals are asymptotic and prompt-clustered.
+    ``rows`` [N] are the responses to look at (whole prompts).
 
     Notes
     -----
@@ -203,12 +191,11 @@ class UnderMask:
 
     def __init__(self, summary: Summary, confidence: float, rows: BoolArray | None = None) -> None:
         self._rows, here = rows, slice(None) if rows is None else rows
-        low, high = summary.reading.reward_range
-        self._summary, self._confidence, self._spread = summary, confidence, high - low
+        self._summary, self._confidence, self._spread = summary, confidence, summary.reward_spread
         self._prompt: IntArray = np.unique(summary.prompt[here], return_inverse=True)[1]
         self._weights = prompt_weights(self._prompt)
         self._rewarded = "reward" in summary
-        self._reward = ((summary["reward"] - low) / (high - low) if self._rewarded else np.zeros(len(summary)))[here]
+        self._reward = (summary.unit_reward if self._rewarded else np.zeros(len(summary)))[here]
         self._surrogate, self._phi, self._log_product = (
             summary[name][here] for name in ("surrogate_sum", "k3_sum", "log_ratio_sum")
         )
@@ -265,9 +252,7 @@ class UnderMask:
 
     def _scaled_share(self, values: FloatArray) -> Interval:
         """Return the mean of values in [0, 1], in units of the reward."""
-        found = share_of(self._weights * values, self._weights, self._prompt, self._confidence)
-        value, low, high = (self._spread * x for x in (found.value, found.low, found.high))
-        return replace(found, value=value, low=low, high=high)
+        return scaled(share_of(self._weights * values, self._weights, self._prompt, self._confidence), self._spread)
 
     def _kept_share(self, keep: BoolArray, reward: FloatArray) -> Interval | None:
         """Return E[M R] / E[R]; None where no response has that reward."""

@@ -7,7 +7,7 @@ Two ways give the same sums: NumPy, in some sixty passes, and a kernel compiled 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -66,20 +66,11 @@ class Signs(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A part of a log, with what was computed of its tokens for every column and every check.
+    """A part of a log (one response at least), with what was computed of its tokens for every column and every check.
 
-    Attributes
-    ----------
-    traces : TraceSet
-        The responses, one at least.
-    sums, signs : structured arrays [N]
-        :data:`SUMS` and :data:`SIGNS` of each response.
-    positions : mapping of name to array [longest]
-        Sums over responses at each position; see :func:`position_sums`.
-    totals : mapping of name to number
-        :data:`TOTALS`.
-    suprema : bool
-        Whether to look for the least divergences that single tokens imply (it costs as much as all the rest).
+    ``sums``, ``signs`` [N] and ``totals`` are as :data:`SUMS`, :data:`SIGNS` and :data:`TOTALS` say, ``positions`` as
+    :func:`position_sums`. ``suprema``: whether to look for the least divergences that single tokens imply (it costs as
+    much as all the rest).
     """
 
     traces: TraceSet
@@ -91,7 +82,7 @@ class Part:
 
     @classmethod
     def of(cls, traces: TraceSet, *, suprema: bool = False, compiled: bool = False) -> Self:
-        """Compute everything; parameters as of the class and of :func:`token_sums`."""
+        """Compute everything."""
         alike = np.ones(len(traces))
         sums = token_sums(traces.rollout, traces.train, traces.starts, alike, compiled=compiled)
         signs = token_signs(traces.rollout, traces.train, traces.starts, compiled=compiled)
@@ -167,60 +158,37 @@ COLUMNS: Mapping[str, _Column] = MappingProxyType(
 )
 
 
-def _sum_of(values: Callable[[TraceSet], FloatArray]) -> Callable[[TraceSet], FloatArray]:
-    def total(traces: TraceSet) -> FloatArray:
-        with np.errstate(over="ignore"):
-            return np.asarray(np.add.reduceat(values(traces), traces.starts[:-1]))
-
-    return total
-
-
-#: Further numbers of each response, which are kept where a question asks for them.
+#: Further numbers of each response, which are kept where a question asks for them: sums of these, over its tokens.
 ASKED_FOR: Mapping[str, Callable[[TraceSet], FloatArray]] = MappingProxyType(
     {
-        "k3_inverse_sum": _sum_of(lambda t: k3(-t.log_ratio)),
-        "chi2_token_sum": _sum_of(lambda t: np.expm1(2.0 * t.log_ratio)),
-        "probability_gap_sum": _sum_of(lambda t: np.abs(np.exp(t.train) - np.exp(t.rollout))),
+        "k3_inverse_sum": lambda t: k3(-t.log_ratio),
+        "chi2_token_sum": lambda t: np.expm1(2.0 * t.log_ratio),
+        "probability_gap_sum": lambda t: np.abs(np.exp(t.train) - np.exp(t.rollout)),
     }
 )
 
 
-def rows(part: Part, statistics: Iterable[str] = ()) -> dict[str, npt.NDArray[Any]]:
-    """Return :data:`COLUMNS` of each response, and what masks look at.
-
-    Parameters
-    ----------
-    part : Part
-        N responses.
-    statistics : names
-        Of :data:`ASKED_FOR`, or as :func:`bounds.masks.statistics.pooled` takes them.
-
-    Returns
-    -------
-    mapping of name to array [N]
-        What the log allows.
-    """
+def rows(part: Part, statistics: Collection[str] = ()) -> dict[str, npt.NDArray[Any]]:
+    """Return :data:`COLUMNS` of each response, as far as the log allows, and what masks look at."""
     found = {name: values for name, column in COLUMNS.items() if (values := column(part)) is not None}
-    return found | statistics_of(part.traces, tuple(statistics))
+    return found | statistics_of(part.traces, statistics)
 
 
+@np.errstate(over="ignore")
 def statistics_of(traces: TraceSet, names: Collection[str]) -> dict[str, FloatArray]:
-    """Return statistics of each response, arrays [N]; ``names`` as in :func:`rows`."""
+    """Return statistics of each response, arrays [N]: of :data:`ASKED_FOR`, or as ``pooled`` of masks names them."""
     if not names:
         return {}
     tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
-    return {name: ASKED_FOR[name](traces) if name in ASKED_FOR else pooled(name, tokens) for name in names}
-
-
-def prompt_number(key: str) -> int:
-    """Return what stands for a prompt in every log: 64 bits of a hash of its name."""
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+    asked = {name: ASKED_FOR[name] for name in names if name in ASKED_FOR}
+    sums = {name: np.add.reduceat(of_token(traces), traces.starts[:-1]) for name, of_token in asked.items()}
+    return {name: sums[name] if name in sums else pooled(name, tokens) for name in names}
 
 
 def prompt_keys(traces: TraceSet) -> npt.NDArray[np.uint64]:
-    """Return the :func:`prompt_number` of each response [N]."""
-    numbers = [prompt_number(name) for name in traces.prompt_ids]
-    return np.array(numbers, dtype=np.uint64)[traces.prompt]
+    """Return what stands for the prompt of each response in every log [N]: 64 bits of a hash of its name."""
+    hashes = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in traces.prompt_ids)
+    return np.frombuffer(hashes, dtype=">u8").astype(np.uint64)[traces.prompt]
 
 
 def prompt_weights(prompt: IntArray) -> FloatArray:
@@ -258,16 +226,9 @@ def add_positions(total: dict[str, FloatArray], more: Mapping[str, FloatArray]) 
 
 
 def token_sums(roll: FloatArray, theta: FloatArray, starts: IntArray, weights: FloatArray, *, compiled: bool) -> Sums:
-    """Return sums of how far the policies are apart.
+    """Return sums of how far the policies are apart, by NumPy or by the kernel.
 
-    Parameters
-    ----------
-    roll, theta : arrays [tokens]
-        Finite log-probs of the sampled tokens under both policies; response i is ``starts[i]:starts[i+1]``.
-    weights : array [N]
-        Of the responses in the sums by position.
-    compiled : bool
-        By the kernel.
+    Response i has the tokens ``starts[i]:starts[i+1]``; ``weights`` [N] are those of the sums by position.
     """
     longest = int(np.diff(starts).max())
     found = Sums(np.zeros(len(weights), SUMS), np.zeros(longest), np.zeros(longest))
@@ -284,7 +245,7 @@ def token_signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compil
     """Return what is odd; parameters as of :func:`token_sums`."""
     found = Signs(np.zeros(starts.size - 1, SIGNS), np.zeros(1, TOTALS))
     if (kernel := _kernel(compiled)) is not None:
-        kernel.fill_signs(roll, theta, starts, *found)
+        kernel.fill_signs(roll, theta, starts, *found, (SHIFT_GAP, SHIFT_NEAR, SHIFT_SAME, TRUE_ZERO, POSITIVE))
         return found
     for some, tokens in _pieces(starts):
         cut = starts[some.start : some.stop + 1] - tokens.start

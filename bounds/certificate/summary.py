@@ -11,9 +11,10 @@ import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -21,13 +22,14 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray, unknown
 from bounds._files import whole_file
+from bounds._text import many
 from bounds.certificate.findings import CHECKS, Look
 from bounds.certificate.statistics import (
     WORTH_COMPILING,
     Part,
     add_positions,
     position_sums,
-    prompt_number,
+    prompt_keys,
     rows,
     times,
     token_sums,
@@ -42,14 +44,8 @@ from bounds.results import Assumption, Standing
 MEMORY_ROWS = 2**20
 
 _KEY = b"trm_bounds.summary"
+_CHANGED = "the log has changed since it was read first"
 _Rows = Mapping[str, npt.NDArray[Any]]
-
-
-class Sees(Protocol):
-    """What rides along while a log is read."""
-
-    def see(self, part: TraceSet) -> None:
-        """Look at a part of the log."""
 
 
 @dataclass(eq=False)
@@ -74,34 +70,24 @@ class Summary(_Known):
     ``summary[name]`` is one of :data:`bounds.certificate.statistics.COLUMNS` or of the statistics that were asked for,
     an array [N]; for a label of the log (step, weight_version, environment) the number of its name in ``labels``.
 
-    Parameters
-    ----------
-    statistics : names
-        What masks will look at, as :func:`bounds.masks.statistics.pooled` takes them.
-    suprema : bool
-        Whether assumed suprema will be held against what single tokens imply (it costs as much as all the rest).
+    ``statistics`` are names of what masks will look at; ``suprema``: whether assumed suprema will be held against what
+    single tokens imply (it costs as much as all the rest). ``labels`` are the names of steps, weight versions and
+    environments, ``looks`` what each of :data:`bounds.certificate.findings.CHECKS` saw; ``log`` is read again where
+    that is needed.
 
-    Attributes
-    ----------
-    tokens : int
-        How many policy tokens.
-    reading : Reading
-        How the log was read.
-    left_out : LeftOut
-        What of the log is in no response, and what responses do not say.
-    labels : mapping of name to list of text
-        Names of steps, weight versions and environments.
-    looks : mapping of name to Look
-        What each of the checks saw (:data:`bounds.certificate.findings.CHECKS`).
-    log : iterable of TraceSet, or None
-        The log, which is read again where that is needed.
+    Examples
+    --------
+    >>> import bounds
+    >>> summary = Summary.of(bounds.example_traces())
+    >>> len(summary), summary.prompts, summary.horizon, summary["k3_sum"].shape
+    (96, 24, 256, (96,))
     """
 
     def __init__(self, *, statistics: Iterable[str] = (), suprema: bool = False) -> None:
         super().__init__(tuple(dict.fromkeys(statistics)), suprema)
         self._rows = _Store()
         self._positions: dict[str, FloatArray] = {}
-        self._cached: dict[str, Any] = {}
+        self._weighed: dict[str, FloatArray] | None = None
         self.log: Iterable[TraceSet] | None = None
 
     @classmethod
@@ -111,47 +97,17 @@ class Summary(_Known):
         *,
         statistics: Iterable[str] = (),
         suprema: bool = False,
-        also: Iterable[Sees] = (),
         progress: Callable[[Summary], None] | None = None,
         resume: str | Path | None = None,
     ) -> Summary:
-        """Read a log.
+        """Read a log; a summary that has what is asked for is returned as it is, else its log is read again.
 
-        Parameters
-        ----------
-        source : TraceSet, Log or Summary
-            A summary that has what is asked for is returned as it is; else its log is read again.
-        statistics, suprema
-            As in :class:`Summary`.
-        also : objects with ``see(part)``
-            They see each part of the log, too.
-        progress : callable, optional
-            Called with the summary so far, after each part.
-        resume : path, optional
-            A file that is kept up to date, after each file of the log; if it is there, files that it holds are not
-            read again.
-
-        Returns
-        -------
-        Summary
-
-        Raises
-        ------
-        TraceError
-            If the log is refused or has no response; if ``resume`` is of something else.
-        TypeError
-            For what is no log.
-
-        Examples
-        --------
-        >>> import bounds
-        >>> summary = Summary.of(bounds.example_traces())
-        >>> len(summary), summary.prompts, summary.horizon, summary["k3_sum"].shape
-        (96, 24, 256, (96,))
+        ``progress`` is called with the summary so far, after each part. ``resume`` is a file that is kept up to date,
+        after each file of the log; if it is there, files that it holds are not read again. No log is a TypeError.
         """
-        wanted, riding = tuple(statistics), tuple(also)
+        wanted = tuple(statistics)
         if isinstance(source, Summary):
-            if set(wanted) <= set(source.statistics) and suprema <= source.suprema and not riding:
+            if set(wanted) <= set(source.statistics) and suprema <= source.suprema:
                 return source
             wanted, suprema, source = (*source.statistics, *wanted), suprema or source.suprema, source.again()
         log = [source] if isinstance(source, TraceSet) else source
@@ -162,8 +118,6 @@ class Summary(_Known):
         summary = cls(statistics=wanted, suprema=suprema)
         for part in summary._parts(log, None if resume is None else Path(resume)):
             summary.see(part)
-            for other in riding if len(part) else ():
-                other.see(part)
             if progress is not None and len(part):
                 progress(summary)
         if not len(summary):
@@ -181,16 +135,16 @@ class Summary(_Known):
         self.options = f"{log.options}, horizon={log.horizon}"
         now = {_identity(f.path): f.path for f in log.files}
         if kept is not None and kept.exists():
-            wanted = self._settings
-            self._load(kept)
-            if self._settings != wanted:
+            before = Summary.load(kept)
+            if any(getattr(self, name) != getattr(before, name) for name in ("statistics", "suprema", "options")):
                 raise TraceError(f"{kept}: holds a log that was read with other options")
-            for file in self.files:
+            for file in before.files:
                 if file not in now:
                     path = file.rsplit(" ", 2)[0]
                     here = Path(path) in {f.path.resolve() for f in log.files}
                     why = "has changed since" if here else "is not of this log, but"
                     raise TraceError(f"{kept}: {path} {why} it was read into it; start with another file")
+            vars(self).update({**vars(before), "log": log})
 
         def finished(path: Path) -> None:
             self.files.append(_identity(path))
@@ -199,18 +153,8 @@ class Summary(_Known):
 
         return log.parts(skip=[now[file] for file in self.files], finished=finished)
 
-    @property
-    def _settings(self) -> tuple[tuple[str, ...], bool, str]:
-        return self.statistics, self.suprema, self.options
-
     def see(self, traces: TraceSet) -> None:
-        """Take in a part of the log.
-
-        Raises
-        ------
-        TraceError
-            If it is refused, was read differently or logs other fields than the parts before.
-        """
+        """Take in a part of the log; refuse one that was read differently, or logs other fields than those before."""
         self.left_out += traces.left_out
         if not len(traces):
             return
@@ -227,13 +171,7 @@ class Summary(_Known):
         add_positions(self._positions, part.positions)
 
     def merge(self, other: Summary) -> None:
-        """Take in the summary of another part of the log; the order does not matter.
-
-        Raises
-        ------
-        TraceError
-            If the parts name different horizons, were read differently or log different fields.
-        """
+        """Take in the summary of another part of the log, in any order; refuse one that was read differently."""
         if not len(self):
             self.reading, self.cap = other.reading, other.cap
         both = (self.statistics, self.suprema) == (other.statistics, other.suprema)
@@ -259,10 +197,11 @@ class Summary(_Known):
 
     def _append(self, some: _Rows, place: str) -> None:
         if len(self) and set(some) != set(self._rows.names):
-            odd = sorted(set(some) ^ set(self._rows.names))
+            odd = sorted(name.removesuffix("_sum") for name in set(some) ^ set(self._rows.names))
             raise TraceError(f"{place}: {', '.join(odd)} is logged for some responses and not for others")
         self._rows.append(some)
-        self._cached.clear()
+        self._weighed = None
+        vars(self).pop("prompt", None)
 
     def _label_numbers(self, name: str, texts: Iterable[str]) -> IntArray:
         names = self.labels.setdefault(name, [])
@@ -284,13 +223,11 @@ class Summary(_Known):
             raise KeyError(unknown("column", name, self._rows.names))
         return self._rows[name]
 
-    @property
+    @cached_property
     def prompt(self) -> IntArray:
         """Prompt number (0, 1, ... in the order of the log) of each response [N]."""
-        if "prompt" not in self._cached:
-            _, first, codes = np.unique(self._rows["prompt"], return_index=True, return_inverse=True)
-            self._cached["prompt"] = np.argsort(np.argsort(first))[codes]
-        return np.asarray(self._cached["prompt"])
+        _, first, codes = np.unique(self["prompt"], return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[codes]
 
     @property
     def prompts(self) -> int:
@@ -310,20 +247,29 @@ class Summary(_Known):
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What had to be assumed to call its responses a sample."""
-        left_out = self.left_out.empty.count - self.left_out.padding + self.left_out.dropped.count
-        found = []
-        if left_out:
-            why = "responses that were left out are like the others, in reward, too"
-            found.append(Assumption("left_out", left_out, why))
-        if ungrouped := self.left_out.ungrouped.count:
-            why = "no two of the responses without a prompt_id answer one prompt"
-            found.append(Assumption("ungrouped", ungrouped, why))
-        return tuple(found)
+        out = self.left_out
+        found = (
+            ("left_out", out.empty.count - out.padding + out.dropped.count,
+             "responses that were left out are like the others, in reward, too"),
+            ("ungrouped", out.ungrouped.count, "no two of the responses without a prompt_id answer one prompt"),
+        )  # fmt: skip
+        return tuple(Assumption(what, count, why) for what, count, why in found if count)
 
     @property
     def standing(self) -> Standing:
         """The best standing that a statement from this log can have."""
         return Standing.ASSUMED if self.assumptions else Standing.MEASURED
+
+    @property
+    def reward_spread(self) -> float:
+        """The largest minus the smallest reward that is declared."""
+        low, high = self.reading.reward_range
+        return high - low
+
+    @property
+    def unit_reward(self) -> FloatArray:
+        """The reward of each response [N], mapped from its declared range to [0, 1]."""
+        return np.clip((self["reward"] - self.reading.reward_range[0]) / self.reward_spread, 0.0, 1.0)
 
     @property
     def surrogate(self) -> FloatArray:
@@ -336,35 +282,45 @@ class Summary(_Known):
         After the end of a response they are 0. Where prompts have different numbers of responses, their weights are
         known only now, and the log is read again.
         """
-        equal = np.ptp(np.bincount(self.prompt)) == 0
-        if not equal and "weighed" not in self._cached:
-            self.weigh_positions([weighed_positions(self.again(), self.group_sizes())])
-        sums, size = (self._positions, len(self)) if equal else (self._cached["weighed"], self.prompts)
+        keys, sizes = self.group_sizes()
+        sums, size = self._positions, len(self)
+        if np.ptp(sizes):
+            if self._weighed is None:
+                self.weigh_positions([weighed_positions(self.again(), keys, sizes)])
+            sums, size = self._weighed or {}, self.prompts
         return {name: np.pad(values, (0, self.horizon - values.size)) / size for name, values in sums.items()}
 
     def again(self) -> Iterable[TraceSet]:
-        """Return the log, to be gone through once more.
-
-        Raises
-        ------
-        TraceError
-            If the summary was kept without it.
-        """
+        """Return the log, to be gone through once more; refused if the summary was kept without it."""
         if self.log is None:
             raise TraceError("this summary was kept without its log, which has to be read again: use Summary.of(log)")
         return self.log
 
-    def group_sizes(self) -> dict[int, int]:
-        """Return how many responses each prompt has, by :func:`bounds.certificate.statistics.prompt_number`."""
-        numbers, counts = np.unique(self["prompt"], return_counts=True)
-        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    def again_by_prompt(self) -> Iterator[tuple[TraceSet, IntArray]]:
+        """Yield the parts of the log once more, each with its part of :attr:`prompt`; refuse another log."""
+        keys, first = np.unique(self["prompt"], return_index=True)
+        tokens = 0
+        for part, prompt in _by_prompt(self.again(), keys, self.prompt[first]):
+            tokens += part.rollout.size
+            yield part, prompt
+        if tokens != self.tokens:
+            raise TraceError(f"{many(tokens, 'token')} where there were {self.tokens}: {_CHANGED}")
+
+    def labels_in_order(self, name: str) -> tuple[list[str], IntArray]:
+        """Return the names of a label, numbers by their size, and the place among them of each response [N]."""
+        texts = self.labels[name]
+        order = sorted(range(len(texts)), key=lambda k: (not texts[k].isdigit(), texts[k].zfill(20)))
+        return [texts[k] for k in order], np.argsort(order)[self[name].astype(np.int64)]
+
+    def group_sizes(self) -> tuple[npt.NDArray[np.uint64], IntArray]:
+        """Return the sorted keys of prompts, and how many responses each has."""
+        return np.unique(self["prompt"], return_counts=True)
 
     def weigh_positions(self, weighed: Iterable[Mapping[str, FloatArray]]) -> None:
         """Take what :func:`weighed_positions` found in the parts of the log, which then is not read again for it."""
-        total: dict[str, FloatArray] = {}
-        self._cached["weighed"] = total
+        self._weighed = {}
         for some in weighed:
-            add_positions(total, some)
+            add_positions(self._weighed, some)
 
     # --- keeping ---------------------------------------------------------------------------------------------------
 
@@ -392,18 +348,7 @@ class Summary(_Known):
 
     @classmethod
     def load(cls, path: str | Path | BinaryIO) -> Summary:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        TraceError
-            If the file is not that.
-        """
-        summary = cls()
-        summary._load(path)
-        return summary
-
-    def _load(self, path: str | Path | BinaryIO) -> None:
+        """Read what :meth:`save` wrote; anything else is refused."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -413,32 +358,34 @@ class Summary(_Known):
             known, positions = msgspec.msgpack.decode(state, type=tuple[_Known, dict[str, list[float]]])
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise TraceError(f"{path}: no saved summary ({error})") from None
-        vars(self).update(vars(known))
-        self._positions = {name: np.array(sums) for name, sums in positions.items()}
+        summary = cls()
+        vars(summary).update(vars(known))
+        summary._positions = {name: np.array(sums) for name, sums in positions.items()}
         for batch in file.iter_batches():
-            self._rows.append({n: batch.column(n).to_numpy(zero_copy_only=False) for n in batch.schema.names})
+            summary._rows.append({n: batch.column(n).to_numpy(zero_copy_only=False) for n in batch.schema.names})
+        return summary
 
 
 def _from_bytes(data: bytes) -> Summary:
     return Summary.load(io.BytesIO(data))
 
 
-def weighed_positions(log: Iterable[TraceSet], sizes: Mapping[int, int]) -> dict[str, FloatArray]:
-    """Sum over responses at each position, each weighed by 1 / (responses of its prompt).
+def _by_prompt(log: Iterable[TraceSet], keys: Any, numbers: IntArray) -> Iterator[tuple[TraceSet, IntArray]]:
+    """Yield the parts of a log with the number of each response's prompt [N]; the ``keys`` of prompts are sorted."""
+    for part in log:
+        wanted = prompt_keys(part)
+        places = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        if (keys[places] != wanted).any():
+            raise TraceError(f"{part.where[0]}: {_CHANGED}")
+        yield part, numbers[places]
 
-    Raises
-    ------
-    TraceError
-        If the log is not the one that the sizes were counted in.
-    """
+
+def weighed_positions(log: Iterable[TraceSet], keys: Any, sizes: IntArray) -> dict[str, FloatArray]:
+    """Sum over responses at each position, each weighed by 1 / (responses of its prompt); refuse another log."""
     weighed: dict[str, FloatArray] = {}
     seen = 0
-    for traces in log:
-        try:
-            size = np.array([sizes[prompt_number(name)] for name in traces.prompt_ids], dtype=np.float64)
-        except KeyError:
-            raise TraceError(f"{traces.where[0]}: the log has changed since it was read first") from None
-        weights = 1.0 / size[traces.prompt]
+    for traces, size in _by_prompt(log, keys, sizes):
+        weights = 1.0 / size
         compiled = seen > WORTH_COMPILING
         sums = token_sums(traces.rollout, traces.train, traces.starts, weights, compiled=compiled)
         seen += traces.rollout.size

@@ -13,8 +13,8 @@ from bounds._text import round_toward_zero
 from bounds.cli.command import FILE, as_json, command, group, number, option, reward_range, suggest, whole
 from bounds.cli.output import emit
 from bounds.results import jsonable
-from bounds.rules.fields import FIELDS, is_array
-from bounds.rules.largest import INVERTIBLE, table_at
+from bounds.rules.largest import INVERTIBLE, with_quantity
+from bounds.rules.profile import FIELDS, is_array
 
 #: What is shown where nothing is asked for: the inputs of the paper, as they are typed.
 _PAPER = {"T": "4096", "delta": "1e-4", "epsilon": "5e-3", "kl-seq": ".01", "tv-seq": ".05"}
@@ -87,7 +87,7 @@ def largest(
         there = known if T is None else {**known, "T": T}
         for B in target:
             value = bounds.largest(quantity, B, published=published, **there)
-            table = table_at(quantity, value, there)
+            table = bounds.unified(**with_quantity(quantity, value, there))
             best = table.best_published if published else table.best
             answers.append({"T": T, "target": B, quantity: value, "by": best.name if best else None})
     if as_json:

@@ -1,7 +1,6 @@
 """Two distributions go in, numbers come out; KL is always KL(roll||theta), in nats."""
 
-from bounds.divergence._logit_rows import LogitFile
-from bounds.divergence.logits import LogitDivergences, from_logits
+from bounds.divergence.logits import LogitDivergences, LogitFile, from_logits
 from bounds.divergence.topk import TopKBrackets, from_topk
 
 __all__ = ["LogitDivergences", "LogitFile", "TopKBrackets", "from_logits", "from_topk"]

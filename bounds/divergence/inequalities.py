@@ -43,9 +43,9 @@ def pinsker_curve(kl: Fraction) -> Fraction:
         lambda s: context.log(_curve_kl(context, s) / target), _around(context, target), "anderson", tol=1e-38
     )
     s = Fraction(str(found))
-    while not _certifies(s, kl):
+    while _enclosed(_curve_kl, s)[0] < kl:
         s *= 1 + Fraction(1, 10**18)
-    return min(Fraction(1), upper_value(lambda iv: _curve_tv(iv, interval(iv, s)), _BITS))
+    return min(Fraction(1), _enclosed(_curve_tv, s)[1])
 
 
 def curve_tangent(root: float) -> tuple[Fraction, Fraction]:
@@ -58,13 +58,12 @@ def curve_tangent(root: float) -> tuple[Fraction, Fraction]:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if _curve_kl(math, middle) < 2.0 * root**2 else (low, middle)
     s = Fraction(high)
-    kl = enclosure(lambda iv: _curve_kl(iv, interval(iv, s)), _BITS)
-    tv = enclosure(lambda iv: _curve_tv(iv, interval(iv, s)), _BITS)
+    kl, tv = _enclosed(_curve_kl, s), _enclosed(_curve_tv, s)
     return tv[1] - kl[0] / s, 2 * sqrt_up(kl[1] / 2) / s
 
 
-def _certifies(s: Fraction, kl: Fraction) -> bool:
-    return enclosure(lambda iv: _curve_kl(iv, interval(iv, s)), _BITS)[0] >= kl
+def _enclosed(curve: Callable[[Any, Any], Any], s: Fraction) -> tuple[Fraction, Fraction]:
+    return enclosure(lambda iv: curve(iv, interval(iv, s)), _BITS)
 
 
 _BITS = 200  # s >= 4e-7, so at most 4 * 22 bits cancel

@@ -14,7 +14,7 @@ tokens, A those that only roll lists, B those that only theta lists, and q for t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -158,7 +158,9 @@ class _Lists:
         if logs.shape != tokens.shape or logs.dtype.kind != "f":
             domain = f"an array of floats of the shape of {side}_ids {tokens.shape}"
             refuse(f"{side}_logprobs", domain, f"{logs.dtype} of shape {logs.shape}")
-        _refuse_rows(side, ~(logs <= 0.0), "log-probs of at most 0", logs)
+        if (bad := ~(logs <= 0.0)).any():
+            row, column = np.argwhere(bad)[0]
+            refuse(f"{side}_logprobs[{row}]", "log-probs of at most 0", f"{logs[row, column]} at {column}")
         n = len(tokens)
         row, column = np.nonzero(logs > _ABSENT)
         token, given = tokens[row, column].astype(np.int64), logs[row, column]
@@ -174,16 +176,10 @@ class _Lists:
         np.minimum.at(log_least, row, high)
         lists = cls(n, row, token, low, high, log_least)
         mass = lists.total(lists.low, -1.0)
-        if (mass > 1.0 + _EXCESS).any():
-            first = int(np.argmax(mass > 1.0 + _EXCESS))
+        if (above := mass > 1.0 + _EXCESS).any():
+            first = int(np.argmax(above))
             refuse(f"{side}_logprobs[{first}]", "log-probs of a mass of at most 1", f"{mass[first]:.9g} in all")
-        return cls(n, row, token, low - np.log(np.maximum(mass, 1.0))[row] * (1.0 + 4 * _UNIT), high, log_least)
-
-
-def _refuse_rows(side: str, bad: npt.NDArray[Any], domain: str, values: npt.NDArray[Any]) -> None:
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        refuse(f"{side}_logprobs[{row}]", domain, f"{values[row, column]} at {column}")
+        return replace(lists, log_low=low - np.log(np.maximum(mass, 1.0))[row] * (1.0 + 4 * _UNIT))
 
 
 def _one_minus(mass: FloatArray, direction: float) -> FloatArray:

@@ -13,11 +13,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 from bounds._checks import FloatArray, unknown
-from bounds.intervals.betting import betting, betting_these_prompts
+from bounds.intervals.betting import ConfidenceSequence, betting, betting_these_prompts, confidence_sequence
 from bounds.intervals.bounded import clopper_pearson, empirical_bernstein, hoeffding
 from bounds.intervals.clustered import clustered_mean, clustered_ratio, leave_one_out, student_t
 from bounds.intervals.ends import Side, prompt_means
-from bounds.intervals.sequence import ConfidenceSequence, confidence_sequence
 from bounds.results import Interval
 
 __all__ = [

@@ -22,7 +22,7 @@ import numpy as np
 from bounds._checks import FloatArray, IntArray
 from bounds._rounding import round_down
 from bounds._text import many
-from bounds.intervals.ends import Side, mean_of, prompt_means, prompt_numbers, two_sided
+from bounds.intervals.ends import Side, checked_values, error_level, mean_of, prompt_means, prompt_numbers, two_sided
 from bounds.results import Interval, Standing
 
 #: Levels f = 1/(1 + 2^k), k = -12..12, of the order-free bets: dense near 0 (long samples) and near 1 (quiet ones).
@@ -78,11 +78,12 @@ def betting(
     >>> round(interval.low, 3), interval.high
     (0.067, inf)
     """
-    return two_sided(_order_free_end, values, confidence, low, high, side, Standing.MEASURED, "order-free betting")
 
+    def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
+        distinct, count = np.unique(data, return_counts=True)  # shares of a prompt's responses take few values
+        return lower_limit(distinct, low, Bets(np.ones(distinct.size), LEVELS, count.astype(np.float64)), alpha)
 
-def _order_free_end(values: FloatArray, low: float, high: float, alpha: float) -> float:
-    return lower_limit(values, low, order_free(values.size), alpha)
+    return two_sided(lower_end, values, confidence, low, high, side, Standing.MEASURED, "order-free betting")
 
 
 def betting_these_prompts(
@@ -139,6 +140,82 @@ def betting_these_prompts(
     return replace(interval, value=mean_of(prompt_means(np.asarray(values, dtype=np.float64), prompt)))
 
 
+@dataclass(frozen=True, slots=True)
+class ConfidenceSequence:
+    """Lower and upper ends after each value [N]; at that confidence the mean lies within all of them at once.
+
+    Ends are running intersections: they never widen. Where they cross (low > high), that happened of which the
+    probability is at most 1 - confidence, or the values do not share one mean.
+    """
+
+    low: FloatArray
+    high: FloatArray
+    confidence: float
+    standing: Standing
+    method: str
+
+
+def confidence_sequence(
+    values: FloatArray,
+    confidence: float,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    side: Side = "both",
+) -> ConfidenceSequence:
+    """Bet after each value, valid at all of them together: one may look, and stop, whenever one likes.
+
+    Parameters
+    ----------
+    values : array [N]
+        In order of arrival; each has the same mean given those before it.
+    confidence, low, high, side
+        As in :func:`betting`.
+
+    Returns
+    -------
+    ConfidenceSequence
+
+    Raises
+    ------
+    ValueError
+        As in :func:`betting`.
+
+    Notes
+    -----
+    Ville's inequality for the wealth of :func:`betting`. Costs O(N^2): some seconds at N = 5,000.
+
+    Examples
+    --------
+    >>> sequence = confidence_sequence(np.full(40, 0.5), 0.95, low=0.0, high=1.0)
+    >>> bool((np.diff(sequence.low) >= 0.0).all()), round(float(sequence.low[-1]), 2)
+    (True, 0.45)
+    """
+    values, low, high = checked_values(values, low, high)
+    alpha = error_level(confidence, side)
+    bottom, top = np.full(values.size, low), np.full(values.size, high)
+    if side != "upper":
+        bottom = np.maximum(low, _running_limits(values, low, alpha))
+    if side != "lower":
+        top = np.minimum(high, -_running_limits(-values, -high, alpha))
+    return ConfidenceSequence(bottom, top, confidence, Standing.MEASURED, "order-free betting, valid at all times")
+
+
+def _running_limits(values: FloatArray, low: float, alpha: float) -> FloatArray:
+    """Return the largest lower limit so far, after each value."""
+    limits = np.full(values.size, low)
+    if math.isinf(low):
+        return limits
+    gain = gains(values, low)
+    gap = 0.0
+    for n in range(1, gain.size + 1):
+        seen, bets = gain[:n], order_free(n)
+        if gap == 0.0 or log_wealth_down(seen, bets, gap) >= -math.log(alpha):
+            gap = max(gap, largest_gap(seen, bets, alpha, gap))
+        limits[n - 1] = round_down(Fraction(low) + Fraction(gap))
+    return limits
+
+
 # --- the bets, and what they win -----------------------------------------------------------------------------------
 
 
@@ -148,6 +225,7 @@ class Bets:
 
     share: FloatArray  # [N], in (0, 1]
     level: FloatArray  # [G], in (0, 1]
+    count: FloatArray | float = 1.0  # [N], how many equal values each value stands for: its factor has that exponent
 
 
 def order_free(n: int) -> Bets:
@@ -202,7 +280,7 @@ def largest_gap(gain: FloatArray, bets: Bets, alpha: float, start: float = 0.0) 
     if largest < 1e-280:
         return 0.0
     target = -math.log(alpha) * (1.0 + 4.0 * _UNIT)
-    gap = start or largest * float(np.mean(gain / largest))
+    gap = start or largest * float(np.average(gain / largest, weights=np.broadcast_to(bets.count, gain.shape)))
     for _ in range(100):
         height, slope = _log_wealth(gain, bets, gap)
         step = min(max((height - target) / -slope, -30.0), 30.0)
@@ -218,22 +296,23 @@ def largest_gap(gain: FloatArray, bets: Bets, alpha: float, start: float = 0.0) 
     return 0.0
 
 
-def _factors(gain: FloatArray, bets: Bets, gap: float) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield factors [G, block] of the wealths, and the part of each that the value brought."""
+def _factors(gain: FloatArray, bets: Bets, gap: float) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Yield factors [G, block] of the wealths, the part of each that the value brought, and its exponents [block]."""
+    count = np.broadcast_to(bets.count, gain.shape)
     for first in range(0, gain.size, _BLOCK):
         block = slice(first, first + _BLOCK)
         bet = bets.level[:, None] * bets.share[block]
         with np.errstate(over="ignore", under="ignore"):
             won = bet * np.minimum(gain[block] / gap, _LARGEST_WIN)
-        yield (1.0 - bet) + won, won
+        yield (1.0 - bet) + won, won, count[block]
 
 
 def _log_wealth(gain: FloatArray, bets: Bets, gap: float) -> tuple[float, float]:
     """Return the log of the wealth, and its derivative by log(gap)."""
     logs, slopes = np.zeros(bets.level.size), np.zeros(bets.level.size)
-    for factor, won in _factors(gain, bets, gap):
-        logs += np.log(factor).sum(axis=1)
-        slopes -= (won / factor).sum(axis=1)
+    for factor, won, count in _factors(gain, bets, gap):
+        logs += (count * np.log(factor)).sum(axis=1)
+        slopes -= (count * (won / factor)).sum(axis=1)
     with np.errstate(under="ignore"):
         part = np.exp(logs - logs.max())
         return float(logs.max() + math.log(part.mean())), float(part @ slopes / part.sum())
@@ -243,16 +322,18 @@ def log_wealth_down(gain: FloatArray, bets: Bets, gap: float) -> float:
     """Return a lower value of the log of the wealth, every rounding error counted.
 
     A factor carries at most 8 roundings relative to itself, each up to 1/(1 - largest bet) times larger because of
-    the 1 - b in it; a logarithm 4 relative to itself; and a sum in blocks those of its depth.
+    the 1 - b in it, as often as it counts; a logarithm, times its count, 5 relative to itself; and a sum in blocks
+    those of its depth.
     """
     logs, sizes = np.zeros(bets.level.size), np.zeros(bets.level.size)
-    for factor, _ in _factors(gain, bets, gap):
-        terms = np.log(factor)
+    for factor, _, count in _factors(gain, bets, gap):
+        terms = count * np.log(factor)
         logs += terms.sum(axis=1)
         sizes += np.abs(terms).sum(axis=1)
     steady = 1.0 - bets.level * float(bets.share.max())
     depth = 300 + gain.size // _BLOCK
-    logs -= _UNIT * (8.0 * gain.size / steady + 2.0 * depth * sizes)
+    values = float(np.broadcast_to(bets.count, gain.shape).sum())
+    logs -= _UNIT * (8.0 * values / steady + 2.0 * depth * sizes)
     largest = float(logs.max())
     with np.errstate(under="ignore"):
         mean = float(np.exp(logs - largest).mean())

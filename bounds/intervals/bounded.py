@@ -35,17 +35,12 @@ def hoeffding(
     Parameters
     ----------
     values, confidence, low, high, side
-        As in :func:`~bounds.intervals.betting`; both ends need the whole range.
+        As in :func:`~bounds.intervals.betting`, with its refusals; both ends need the whole range.
 
     Returns
     -------
     Interval
         Of standing MEASURED.
-
-    Raises
-    ------
-    ValueError
-        As in :func:`~bounds.intervals.betting`.
 
     Notes
     -----
@@ -81,17 +76,12 @@ def empirical_bernstein(
     Parameters
     ----------
     values, confidence, low, high, side
-        As in :func:`~bounds.intervals.betting`; both ends need the whole range.
+        As in :func:`~bounds.intervals.betting`, with its refusals; both ends need the whole range.
 
     Returns
     -------
     Interval
         Of standing MEASURED.
-
-    Raises
-    ------
-    ValueError
-        As in :func:`~bounds.intervals.betting`.
 
     Notes
     -----

@@ -27,18 +27,13 @@ def student_t(
     Parameters
     ----------
     values, confidence, low, high, side
-        As in :func:`~bounds.intervals.betting`, except that the confidence is reached only as N grows:
-        too late for skewed values.
+        As in :func:`~bounds.intervals.betting`, with its refusals, except that the confidence is reached only as N
+        grows: too late for skewed values.
 
     Returns
     -------
     Interval
         Of standing ESTIMATED.
-
-    Raises
-    ------
-    ValueError
-        As in :func:`~bounds.intervals.betting`.
 
     Examples
     --------
@@ -157,7 +152,7 @@ def clustered_mean(
     means = np.bincount(prompt, weights=values) / np.bincount(prompt)
     value = float(means.mean())
     residual = means - value if math.isfinite(value) else means
-    return _t_interval(value, _standard_error(residual), means.size, confidence, low, high, "prompt mean, t")
+    return _t_interval(value, residual, confidence, low, high, "prompt mean, t")
 
 
 def clustered_ratio(
@@ -186,9 +181,7 @@ def clustered_ratio(
     bottom = np.asarray(np.bincount(prompt, weights=denominator), dtype=np.float64)
     value = float(top.sum() / bottom.sum())
     residual = (top - value * bottom) / bottom.mean() if math.isfinite(value) else top
-    return _t_interval(
-        value, _standard_error(residual), top.size, confidence, low, math.inf, "pooled tokens, clustered t"
-    )
+    return _t_interval(value, residual, confidence, low, math.inf, "pooled tokens, clustered t")
 
 
 def _standard_error(residual: FloatArray) -> float:
@@ -200,11 +193,11 @@ def _standard_error(residual: FloatArray) -> float:
 
 
 def _t_interval(
-    value: float, error: float, n: int, confidence: float, low: float, high: float, method: str
+    value: float, residual: FloatArray, confidence: float, low: float, high: float, method: str
 ) -> Interval:
     from scipy.special import stdtrit
 
-    margin = math.inf
+    n, error, margin = residual.size, _standard_error(residual), math.inf
     if math.isfinite(value) and math.isfinite(error):
         margin = float(stdtrit(n - 1, (1.0 + confidence) / 2.0)) * error
     bottom = low if math.isinf(value) else max(low, value - margin)

@@ -32,13 +32,7 @@ def two_sided(
     standing: Standing,
     method: str,
 ) -> Interval:
-    """Return the interval of a lower end and its reflection; ``side="both"`` spends alpha / 2 on each.
-
-    Raises
-    ------
-    ValueError
-        For no values, NaN, a value outside [low, high] (its index is named), a bad confidence or side.
-    """
+    """Return the interval of a lower end and its reflection; ``side="both"`` spends alpha / 2 on each."""
     values, low, high = checked_values(values, low, high)
     alpha = error_level(confidence, side)
     bottom, top = low, high

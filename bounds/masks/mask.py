@@ -61,7 +61,7 @@ _ONE_END = {"seq_max_ratio": "<=", "seq_min_ratio": ">="}  # the other end is no
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A statistic and the closed range [low, high] that it must lie in; an absent end is 0 (-inf) or inf.
+    """A statistic and the closed range [low, high] that it must lie in; an absent end is infinite.
 
     ``clips``: the statistic is a weight that is truncated to the range, and nothing is dropped.
     """
@@ -74,17 +74,17 @@ class Criterion:
     def __str__(self) -> str:
         low, high = exact_text(self.low), exact_text(self.high)
         name = _CLIP * self.clips + self.statistic
-        if self._has_low and self.high < math.inf:
+        if self._two_sided:
             return f"{name}={low}_{high}"
-        return f"{name}>={low}" if self._has_low else f"{name}<={high}"
+        return f"{name}<={high}" if math.isinf(self.low) else f"{name}>={low}"
 
     @property
     def _token(self) -> TokenStatistic:
         return _token_of(self.statistic)
 
     @property
-    def _has_low(self) -> bool:
-        return self.low > 0.0 if self._token.centre else self.low < 0.0
+    def _two_sided(self) -> bool:
+        return -math.inf < self.low and self.high < math.inf
 
     @property
     def of_tokens(self) -> bool:
@@ -104,17 +104,13 @@ class Criterion:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the statistics of a response that it needs: of tokens, how many are below and above."""
-        if not self.of_tokens:
-            return (self.statistic,)
-        return counted(self.statistic, self.low if self._has_low else -math.inf, self.high)
+        return counted(self.statistic, self.low, self.high) if self.of_tokens else (self.statistic,)
 
     @property
     def violation(self) -> tuple[str, ...]:
         """For a maximum or minimum over tokens, which tokens violate it: names as in :attr:`columns`."""
         pool, token = STATISTICS.get(self.statistic, ("", ""))
-        if pool == "max":
-            return counted(f"token_{token}", -math.inf, self.high)
-        return counted(f"token_{token}", self.low, math.inf) if pool == "min" else ()
+        return counted(f"token_{token}", self.low, self.high) if pool in ("max", "min") else ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -143,24 +139,23 @@ class Criterion:
     @property
     def limits(self) -> tuple[float, float]:
         """What its statistic (the logarithm of it, for a ratio) must lie between; an absent end is infinite."""
-        low, high = (threshold(self._token, end) for end in (self.low, self.high))
-        return low if self._has_low else -math.inf, high
+        return threshold(self._token, self.low), threshold(self._token, self.high)
 
     def reach(self, statistic: FloatArray) -> FloatArray:
         """Return how far each value is from agreement: the threshold (of both ends) at which it would just hold."""
         if not self._token.logs:
             return statistic
-        two_sided = self._has_low and self.high < math.inf
-        exponent = np.abs(statistic) if two_sided else -statistic if self._has_low else statistic
+        if self._two_sided:
+            statistic = np.abs(statistic)
         with np.errstate(over="ignore"):
-            return np.asarray(np.exp(exponent))
+            return np.asarray(np.exp(statistic if self.high < math.inf else -statistic))
 
     def at(self, reach: float) -> Criterion | None:
         """Return the criterion of this kind with that threshold; None where it would be at agreement, or reject it."""
         if not self._token.centre < reach < math.inf:
             return None
-        low = 1.0 / reach if self._has_low else self.low
-        return Criterion(self.statistic, low, reach if self.high < math.inf else math.inf, self.clips)
+        low = self.low if math.isinf(self.low) else 1.0 / reach
+        return Criterion(self.statistic, low, self.high if math.isinf(self.high) else reach, self.clips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +264,8 @@ class Mask:
         if edges.ndim != 1 or edges.size < 2 or edges[0] != 0 or edges[-1] != d.size or (np.diff(edges) < 1).any():
             refuse("starts", f"an array that rises from 0 to the number of tokens, {d.size}", edges)
         tokens = Tokens(d, edges, kl)
-        kept = np.ones(edges.size - 1, dtype=np.bool_)
-        for criterion in self.dropping:
-            kept &= criterion.holds(pooled(criterion.statistic, tokens))
-        return kept
+        statistics = {c.statistic: pooled(c.statistic, tokens) for c in self.dropping}
+        return self.holds(statistics) if statistics else np.ones(edges.size - 1, dtype=np.bool_)
 
     def holds(self, statistics: Mapping[str, FloatArray]) -> BoolArray:
         """Return which responses [N] it keeps, from the statistics of :attr:`statistics` [N]."""
@@ -319,7 +312,7 @@ def _range(name: str, sign: str, text: str) -> tuple[float, float]:
     if token.signs == ("<=",):
         if sign == ">=":
             raise ValueError(f"{name} takes an upper bound only, {name}<=NUMBER, got {text!r}")
-        return 0.0, _upper_end(name, token, text)
+        return -math.inf, _upper_end(name, token, text)
     if sign not in token.signs or (sign == "=" and "_" not in text):
         raise ValueError(_takes_two_ends(name, token, text))
     if sign == "=":
@@ -330,7 +323,7 @@ def _range(name: str, sign: str, text: str) -> tuple[float, float]:
             f"{name}{sign} takes a bound on {token.meaning} {'above' if sign == '<=' else 'below'} 1, got "
             f"{name}{sign}{text}" + (_divergence_instead(name, text) if value < 1.0 else "")
         )
-    return (0.0, value) if sign == "<=" else (value, math.inf)
+    return (-math.inf, value) if sign == "<=" else (value, math.inf)
 
 
 def _upper_end(name: str, token: TokenStatistic, text: str) -> float:

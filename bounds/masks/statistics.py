@@ -170,13 +170,7 @@ def counted(statistic: str, low: float, high: float) -> tuple[str, ...]:
 
 
 def ln_trm_constants(name: str) -> tuple[int, float | None, float | None]:
-    """Read cap T, epsilon and delta from ``ln_trm(T=...,epsilon=...,delta=...)``; one of the latter may be left out.
-
-    Raises
-    ------
-    ValueError
-        If a constant is missing, unknown or outside its domain.
-    """
+    """Read cap T, epsilon and delta from ``ln_trm(T=...,epsilon=...,delta=...)``; one of the latter may be left out."""
     match = _LN_TRM.fullmatch(name)
     given = dict(part.split("=", 1) for part in match[1].split(",") if "=" in part) if match else {}
     constants = {key.strip(): value.strip() for key, value in given.items()}
@@ -190,9 +184,7 @@ def ln_trm_constants(name: str) -> tuple[int, float | None, float | None]:
     return cap, values.get("epsilon"), values.get("delta")
 
 
-@lru_cache(maxsize=4)
-def _ln_trm_weights(cap: int, epsilon: float | None, delta: float | None) -> FloatArray:
-    return remaining_weights(cap, epsilon=epsilon, delta=delta)
+_ln_trm_weights = lru_cache(maxsize=4)(remaining_weights)
 
 
 def _weighted_deviation(tokens: Tokens, cap: int, epsilon: float | None, delta: float | None) -> FloatArray:
@@ -204,12 +196,10 @@ def _weighted_deviation(tokens: Tokens, cap: int, epsilon: float | None, delta: 
     lengths = tokens.lengths
     if lengths.max() > cap:
         raise ValueError(f"ln_trm needs T, the generation cap: a response has {lengths.max()} policy tokens, T={cap}")
-    weights = _ln_trm_weights(cap, epsilon, delta)
-    order = np.arange(tokens.log_ratio.size) - np.repeat(tokens.starts[:-1], lengths)
-    weight = weights[order]
-    deviation = np.where(
-        weight == 0.0, 0.0, TOKEN["ratio_deviation"].values(tokens)
-    )  # at t = T the weight is 0: never 0 * inf
+    weights = _ln_trm_weights(cap, epsilon=epsilon, delta=delta)
+    weight = weights[np.arange(tokens.log_ratio.size) - np.repeat(tokens.starts[:-1], lengths)]
+    # at t = T the weight is 0: never 0 * inf
+    deviation = np.where(weight == 0.0, 0.0, TOKEN["ratio_deviation"].values(tokens))
     return np.asarray(np.add.reduceat(deviation * weight, tokens.starts[:-1]) / weights.sum())
 
 

@@ -61,13 +61,7 @@ def options_of(text: str) -> dict[str, str]:
 
 
 def in_own_form(trainer: str, options: Mapping[str, Any]) -> str:
-    """Write the criteria that a trainer applies, as text.
-
-    Raises
-    ------
-    ValueError
-        For an unknown trainer or option, a value that the trainer refuses, or options that drop nothing.
-    """
+    """Write the criteria that a trainer applies, as text; options that are unknown or drop nothing are refused."""
     taken = _Options(trainer, options)
     criteria = TRAINERS[trainer](taken)
     taken.refuse_the_rest()
@@ -94,8 +88,9 @@ class _Options:
 
     def number(self, name: str, default: float | None = None) -> float | None:
         value = self.text(name, None if default is None else exact_text(default))
-        if value is None:
-            return None
+        return None if value is None else self.parsed(name, value)
+
+    def parsed(self, name: str, value: str) -> float:
         try:
             return parse_number(value)
         except ValueError as error:
@@ -154,19 +149,16 @@ def _verl(o: _Options) -> list[str]:
     for name, given in zip(names, thresholds * (len(names) if len(thresholds) == 1 else 1), strict=True):
         if name not in _VERL:
             raise ValueError(f"verl: {unknown('rollout_rs', name, _VERL)}")
-        criteria.append(f"{name}={_k1_bounds(given)}" if name.endswith("k1") else f"{name}<={given}")
+        criteria.append(f"{name}={_k1_bounds(o, given)}" if name.endswith("k1") else f"{name}<={given}")
     cap = o.number("rollout_is_threshold", 2.0)
     return criteria + _of_level(o.choice("rollout_is", ("token", "sequence")), None, cap, clips=True)
 
 
-def _k1_bounds(given: str) -> str:
+def _k1_bounds(o: _Options, given: str) -> str:
     """Read LOW_HIGH as verl does, or one number for the same factor either way (one below 1 cannot be meant)."""
     if "_" in given:
         return given
-    try:
-        value = parse_number(given)
-    except ValueError as error:
-        raise ValueError(f"verl: rollout_rs_threshold {error}") from None
+    value = o.parsed("rollout_rs_threshold", given)
     return f"{exact_text(1.0 / value)}_{exact_text(value)}" if value > 1.0 else given
 
 

@@ -22,7 +22,7 @@ from bounds.proof.exact import Number, Problem, Tree, chi2, kl, log, log_low, to
 from bounds.proof.instances import problems
 from bounds.proof.restated import RESTATED, enclose
 from bounds.proof.worst_case import homogeneous
-from bounds.rules.fields import PUBLISHED, SHARP
+from bounds.rules.bound import PUBLISHED, SHARP
 from bounds.rules.unified import RULES
 
 EXACT, INTERVAL = "exact", "interval"  # rational arithmetic, or certified ends

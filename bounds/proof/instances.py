@@ -50,7 +50,7 @@ def expected_u(factor: Fraction = Fraction(1)) -> bool:
 
 
 def implications(factor: Fraction = Fraction(1)) -> bool:
-    """What a field implies of another, number or array, is at least the true value, also with support gaps."""
+    """Hold what fields imply of others, numbers and arrays, against the true values, also with support gaps."""
     rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
     for problem in problems(40) + problems(40, zeros_roll=0.3):
         truth = {**problem.profile().known(), "gap_sum": sum(problem.per_position["mean_gap"])}

@@ -14,7 +14,6 @@ from bounds.certificate.summary import Summary
 from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import clustered_ratio
 from bounds.logs.traces import TraceSet
-from bounds.questions.parts import read_again
 from bounds.results import Interval, IntervalTable, Result
 
 _MOST = 32  # bins; more than half of them are used once a response is so long
@@ -128,7 +127,7 @@ def by_position(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: flo
 def _sums(summary: Summary, kinds: Mapping[str, _Kind], width: int, bins: int) -> dict[str, FloatArray]:
     """Return the sums over the tokens of each prompt in each bin [prompts, bins], of each kind."""
     sums = {name: np.zeros((summary.prompts, bins)) for name in kinds}
-    for part, prompt in read_again(summary):
+    for part, prompt in summary.again_by_prompt():
         cell = np.repeat(np.arange(len(part)), part.lengths) * bins + part.order // width
         for name, (_, values) in kinds.items():
             by_response = np.bincount(cell, weights=values(part), minlength=len(part) * bins)

@@ -19,7 +19,6 @@ from bounds.certificate.summary import Summary
 from bounds.divergence.rows import k3
 from bounds.intervals import clustered_mean, clustered_ratio
 from bounds.logs.traces import TraceSet
-from bounds.questions.parts import labels_in_order, read_again
 from bounds.results import Interval, IntervalTable, Result
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def explain(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
     splits |= {
         "length": whole.by_response(*length_quarters(summary["length"])),
         "prompt": _of_this_log(whole.by_response(*seen.prompts(summary.prompt))),
-        **{name: whole.by_response(*labels_in_order(summary, name)) for name in summary.labels},
+        **{name: whole.by_response(*summary.labels_in_order(name)) for name in summary.labels},
     }
     few, most = (seen.concentration.tokens_of(share) for share in (0.5, 0.8))
     splits = {name: table for name, table in splits.items() if len(table) > 1}
@@ -155,7 +154,7 @@ class _Whole:
         sums = {name: np.zeros((len(labels), self._size.size)) for name, (labels, _) in splits.items()}
         tokens = {name: np.zeros(len(labels)) for name, (labels, _) in splits.items()}
         share = 1.0 / (self._size * self._size.size * self._kl_seq.value)  # of kl_seq in a nat of a prompt
-        for part, prompt in read_again(self._summary):
+        for part, prompt in self._summary.again_by_prompt():
             kl = part.exact["kl"] if "kl" in part.exact else k3(part.log_ratio)
             by_token = np.repeat(prompt, part.lengths)
             for name, (_, codes_of) in splits.items():

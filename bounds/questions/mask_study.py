@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray, confidence_level
+from bounds._checks import BoolArray, confidence_level
 from bounds._files import whole_file
 from bounds._text import Cells, Row, many, near, shown
 from bounds.certificate.findings import Finding, findings, mask_findings
-from bounds.certificate.kept import (
-    MaskEffect,
-    MaskReport,
-    UnderMask,
-    by_length,
-    kept,
-    mask_report,
-    share_of,
-)
+from bounds.certificate.kept import MaskEffect, MaskReport, UnderMask, by_length, kept, mask_report, share_of
 from bounds.certificate.statistics import prompt_keys, prompt_weights, statistics_of
 from bounds.certificate.summary import Summary
+from bounds.intervals import prompt_means
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import PAPER, Criterion, Mask
 from bounds.masks.statistics import unviolated
@@ -203,14 +196,13 @@ class MaskStudy(Result):
         return [self._mask_cells(), *parts, self._length_cells()]
 
     def _mask_cells(self) -> Cells:
-        titles = ["mask", "kept", "gain is at least", "of R", "of 1-R"]
         others = {e.mask or "everything": e for e in (*self.reference, *self.by_threshold)}
         rows: list[Row] = []
-        for label, effect in (("this mask", self.effect), *others.items()):
-            gain = "-" if effect.lower is None else str(effect.lower)
-            shares = [_percent(effect.acceptance_high_reward), _percent(effect.acceptance_low_reward)]
-            rows.append(([_short(label), _share(effect.acceptance), gain, *shares], effect is self.effect))
-        return titles, rows
+        for label, e in (("this mask", self.effect), *others.items()):
+            gain = "-" if e.lower is None else str(e.lower)
+            shares = _percent(e.acceptance_high_reward), _percent(e.acceptance_low_reward)
+            rows.append(([_short(label), _share(e.acceptance), gain, *shares], e is self.effect))
+        return ["mask", "kept", "gain is at least", "of R", "of 1-R"], rows
 
     def _guarantee_cells(self) -> Cells:
         e = self.effect
@@ -229,11 +221,13 @@ class MaskStudy(Result):
         titles = ["tokens", "responses", "kept by the mask"]
         titles += [f"kept by {b.criterion}; (1-p)^length" for b in self.length_bias]
         rows: list[Row] = []
-        for label, row in self.mask.by_length.rows.items():
-            cells = [label, str(self.mask.by_length.facts[label]["responses"]), _share(row["acceptance"])]
-            for b in self.length_bias:
-                predicted = b.by_length.facts[label]["predicted"]
-                cells.append(f"{_percent(b.by_length[label]['acceptance'])}; {predicted:.1%}")
+        lengths = self.mask.by_length
+        for label in lengths:
+            cells = [label, str(lengths.facts[label]["responses"]), _share(lengths.estimate(label, "acceptance"))]
+            cells += [
+                f"{_percent(b.by_length[label]['acceptance'])}; {b.by_length.facts[label]['predicted']:.1%}"
+                for b in self.length_bias
+            ]
             rows.append((cells, False))
         return titles, rows
 
@@ -271,10 +265,8 @@ def _tiny(share: float) -> str:
     return f"{100.0 * share:.1g}%" if share >= 1e-5 else "less than 0.001%"
 
 
-def _share(interval: Interval | None) -> str:
+def _share(interval: Interval) -> str:
     """Show a share in percent, its ends rounded outward."""
-    if interval is None:
-        return "-"
     low, high = math.floor(1000 * interval.low) / 1000, math.ceil(1000 * interval.high) / 1000
     return f"{interval.value:.1%} [{low:.1%}, {high:.1%}]"
 
@@ -327,12 +319,11 @@ def mask_study(
     report = mask_report(summary, chosen, keep, confidence)
     picked = _choose(summary, chosen, confidence)
     bias = tuple(_length_bias(summary, c, confidence) for c in chosen.dropping if c.violation)
-    kept_of_prompt = np.bincount(summary.prompt, weights=keep) / np.bincount(summary.prompt)
-    groups = ((kept_of_prompt > 0.0) & (kept_of_prompt < 1.0)), kept_of_prompt == 0.0
-    everyone = np.ones(kept_of_prompt.size)
-    mixed, rejected = (share_of(g.astype(np.float64), everyone, np.arange(g.size), confidence) for g in groups)
-    everything = np.ones(len(summary), dtype=np.bool_)
-    grid = (Mask((c,)) for kind in _kinds(chosen) for c in _grid(kind, summary, everything))
+    kept_of_prompt = prompt_means(keep.astype(np.float64), summary.prompt)
+
+    def share_of_prompts(some: BoolArray) -> Interval:
+        return share_of(some.astype(np.float64), np.ones(some.size), np.arange(some.size), confidence)
+
     return MaskStudy(
         responses=len(summary),
         prompts=summary.prompts,
@@ -343,11 +334,11 @@ def mask_study(
         effect=under.effect(chosen),
         gain_without_mask=under.gain_without_mask(),
         reference=tuple(under.effect(each, title) for title, each in _REFERENCE.items()),
-        by_threshold=tuple(map(under.effect, grid)),
+        by_threshold=tuple(map(under.effect, _grid(chosen, summary, slice(None)))),
         length_bias=bias,
         reweighing=tuple(_reweighing(summary, c, confidence) for c in chosen.reweighing),
-        groups_mixed=mixed,
-        groups_rejected=rejected,
+        groups_mixed=share_of_prompts((kept_of_prompt > 0.0) & (kept_of_prompt < 1.0)),
+        groups_rejected=share_of_prompts(kept_of_prompt == 0.0),
         chosen=picked,
         reasons=_reasons(summary, picked, bias),
         findings=(*findings(summary), *mask_findings(summary, chosen, report.acceptance.value)),
@@ -357,8 +348,7 @@ def mask_study(
 def statistics_for(mask: Mask) -> tuple[str, ...]:
     """Return what is needed of each response: for the mask, the paper's, and who violates a maximum."""
     counts = (name for criterion in mask.dropping for name in criterion.violation)
-    looked_at = (name for each in (mask, *_REFERENCE.values()) for name in each.statistics)
-    return tuple(dict.fromkeys([*looked_at, *counts]))
+    return (*mask.statistics, *(name for each in _REFERENCE.values() for name in each.statistics), *counts)
 
 
 def _reasons(s: Summary, picked: ChosenMask | None, bias: tuple[LengthBias, ...]) -> dict[str, str]:
@@ -372,17 +362,16 @@ def _reasons(s: Summary, picked: ChosenMask | None, bias: tuple[LengthBias, ...]
     return reasons
 
 
-def _kinds(mask: Mask) -> list[Criterion]:
-    """Return one criterion of each statistic: those of the mask, then the paper's."""
+def _grid(mask: Mask, s: Summary, rows: BoolArray | slice) -> Iterator[Mask]:
+    """Yield masks of one criterion: a statistic of the mask or the paper, at its quantiles over some responses.
+
+    Limits are rounded up to three digits.
+    """
     paper = (c for text in PAPER.values() for c in Mask.parse(text).criteria)
-    return list({c.statistic: c for c in (*mask.dropping, *paper)}.values())
-
-
-def _grid(kind: Criterion, s: Summary, rows: BoolArray) -> Iterable[Criterion]:
-    """Return criteria of that kind, at quantiles of the statistic over some responses (rounded up to three digits)."""
-    reach = np.quantile(kind.reach(s[kind.statistic][rows]), _QUANTILES, method="higher")
-    found = (kind.at(float(shown(value))) for value in reach.tolist())
-    return dict.fromkeys(c for c in found if c is not None)
+    for kind in {c.statistic: c for c in (*mask.dropping, *paper)}.values():
+        reach = np.quantile(kind.reach(s[kind.statistic][rows]), _QUANTILES, method="higher")
+        found = (kind.at(float(shown(value))) for value in reach.tolist())
+        yield from (Mask((c,)) for c in dict.fromkeys(found) if c is not None)
 
 
 def choosing(summary: Summary) -> BoolArray:
@@ -402,8 +391,8 @@ def _choose(s: Summary, mask: Mask, confidence: float) -> ChosenMask | None:
     if "reward" not in s or first.all() or not first.any():
         return None
     chooses, judges = UnderMask(s, confidence, first), UnderMask(s, confidence, ~first)
-    grids = (Mask((c,)) for kind in _kinds(mask) for c in _grid(kind, s, first))
-    masks = dict.fromkeys([Mask(()), Mask(mask.dropping), *map(Mask.parse, PAPER.values()), *grids])
+    paper = map(Mask.parse, PAPER.values())
+    masks = dict.fromkeys([Mask(()), Mask(mask.dropping), *paper, *_grid(mask, s, first)])
     keeps = {each: kept(s, each) for each in masks}
     values = {each: chooses.lower_value(keep[first]) for each, keep in keeps.items()}
     best = max(values, key=lambda each: values[each])
@@ -436,21 +425,16 @@ def _reweighing(s: Summary, rule: Criterion, confidence: float) -> Reweighing:
         weights = prompt_weights(s.prompt)
         return Reweighing(str(rule), "responses' weights", share_of(weights * touched, weights, s.prompt, confidence))
     counts = [s[name] for name in rule.columns]
-    if rule.by_advantage:
-        if "reward" not in s:
-            return Reweighing(str(rule), "tokens", None, "it looks at the advantage, and the log has no rewards")
-        below, above = counts
-        touched = np.where(_advantage(s) > 0.0, above, below)
-    else:
+    if not rule.by_advantage:
         touched = np.sum(counts, axis=0)
+    elif "reward" in s:
+        below, above = counts
+        mean = np.bincount(s.prompt, weights=s["reward"]) / np.bincount(s.prompt)
+        touched = np.where(s["reward"] > mean[s.prompt], above, below)
+    else:
+        return Reweighing(str(rule), "tokens", None, "it looks at the advantage, and the log has no rewards")
     unit = "tokens' weights" if rule.clips else "tokens"
     return Reweighing(str(rule), unit, share_of(touched, s["length"], s.prompt, confidence))
-
-
-def _advantage(s: Summary) -> FloatArray:
-    """Return the reward minus the mean reward of the prompt's responses."""
-    mean = np.bincount(s.prompt, weights=s["reward"]) / np.bincount(s.prompt)
-    return np.asarray(s["reward"] - mean[s.prompt])
 
 
 # --- the file ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from bounds.intervals import clustered_mean
 from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.masks.mask import Mask
-from bounds.questions.parts import labels_in_order
 from bounds.results import Interval, IntervalTable, Result, Standing
 
 _LEAST = 1e-15  # an error probability that 1 - error can still say
@@ -136,25 +135,24 @@ def over_time(
         raise TraceError("the log names no steps (field step)")
     keep = np.ones(len(summary), dtype=np.bool_) if chosen is None else kept(summary, chosen)
     kl, _ = kl_of_responses(summary)
-    names, codes = labels_in_order(summary, "step")
+    names, codes = summary.labels_in_order("step")
     rows, facts = {}, {}
     for k, name in enumerate(names):
         error = (1.0 - confidence) / ((k + 1.0) * (k + 2.0) if time_uniform else 1.0)
         if error < _LEAST:
             refuse("confidence", f"below 1 - {_LEAST:g} x k (k+1) of its {len(names)} steps", confidence)
         here = codes == k
-        accepted = acceptance(summary, chosen, keep, 1.0 - error, here)
-        rows[name] = {**_step(summary, here, kl, 1.0 - error), "acceptance": accepted}
+        rows[name] = _step(summary, here, kl, 1.0 - error, acceptance(summary, chosen, keep, 1.0 - error, here))
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
-    low, high = summary.reading.reward_range
-    found = findings(summary, by_step=True)
-    return RunOverTime(IntervalTable("step", rows, facts), limit, time_uniform, confidence, high - low, found)
+    steps, seen = IntervalTable("step", rows, facts), findings(summary, by_step=True)
+    return RunOverTime(steps, limit, time_uniform, confidence, summary.reward_spread, seen)
 
 
-def _step(s: Summary, here: BoolArray, kl: FloatArray, confidence: float) -> dict[str, Interval | None]:
+def _step(
+    s: Summary, here: BoolArray, kl: FloatArray, confidence: float, accepted: Interval
+) -> dict[str, Interval | None]:
     """Return what is estimated of some responses."""
     prompt = np.unique(s.prompt[here], return_inverse=True)[1]
-    log_product, (low, high) = s["log_ratio_sum"][here], s.reading.reward_range
 
     def mean(values: FloatArray, low: float = 0.0) -> Interval:
         return clustered_mean(values, prompt, confidence, low=low)
@@ -162,9 +160,9 @@ def _step(s: Summary, here: BoolArray, kl: FloatArray, confidence: float) -> dic
     rewarded = "reward" in s
     return {
         "kl_seq": mean(kl[here]),
-        "worst_case_error": mean((high - low) * s["worst_case_error"][here]),
-        "ppl_gap": mean(np.abs(log_product) / s["length"][here]),
-        "acceptance": None,  # comes later
+        "worst_case_error": mean(s.reward_spread * s["worst_case_error"][here]),
+        "ppl_gap": mean(np.abs(s["log_ratio_sum"][here]) / s["length"][here]),
+        "acceptance": accepted,
         "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
         "improvement": Gain(s, confidence, here).new_prompts() if rewarded else None,
     }

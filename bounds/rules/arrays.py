@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -66,11 +66,9 @@ def multiple_array(x: FloatArray, factor: Fraction) -> FloatArray:
 
 
 def root_of_half(x: FloatArray) -> FloatArray:
-    """Compute sqrt(x/2) of each entry in place, upper values.
+    """Compute sqrt(x/2) of each entry in place, upper values: no root of a float is subnormal, so nothing underflows.
 
     The root is correctly rounded, and the factor has room for 4 roundings more.
-
-    No root of a float is subnormal, so nothing underflows.
     """
     np.sqrt(x, out=x)
     x *= _ROOT_HALF
@@ -89,29 +87,8 @@ class Route:
     Both may carry 16 roundings: NumPy's log1p and expm1 are taken to be within 8 ulp (the tests compare with mpmath).
     """
 
-    array: FloatArray
     enter: Callable[[FloatArray], FloatArray] = lambda x: x
     leave: Callable[[FloatArray], FloatArray] = lambda x: x
-
-
-def summed(x: FloatArray) -> Route:
-    """Return the route sum x_s."""
-    return Route(x)
-
-
-def pinsker_of_sum(kl: FloatArray) -> Route:
-    """Return the route sqrt(sum K_s / 2)."""
-    return Route(kl, leave=root_of_half)
-
-
-def coupled(epsilon: FloatArray) -> Route:
-    """Return the route 1 - prod (1 - epsilon_s)."""
-    return Route(epsilon, _log_survival, _lost)
-
-
-def compounded(X: FloatArray) -> Route:
-    """Return the route prod (1 + X_s) - 1."""
-    return Route(X, np.log1p, lambda x: np.expm1(x) * (1.0 + 16.0 * 2.0**-53))
 
 
 def _log_survival(epsilon: FloatArray) -> FloatArray:
@@ -130,17 +107,27 @@ def _lost(x: FloatArray) -> FloatArray:
     return x
 
 
-def shifted_sum(factor: FloatArray, routes: Sequence[Route], cap: float = 1.0, *, follow: bool = False) -> Fraction:
-    """Bound sum_t factor_t min(cap, routes from the positions before t), within 1e-12 relative above it.
+SUMMED = Route()  # sum x_s
+PINSKER_OF_SUM = Route(leave=root_of_half)  # sqrt(sum K_s / 2)
+COUPLED = Route(_log_survival, _lost)  # 1 - prod (1 - epsilon_s)
+COMPOUNDED = Route(np.log1p, lambda x: np.expm1(x) * (1.0 + 16.0 * 2.0**-53))  # prod (1 + X_s) - 1
 
-    ``follow``: from the positions after t. ``factor`` may carry one rounding. The work goes block by block. Sums are
-    raised by more than they may have lost as the last thing that is done to them: where they are so small that this
-    changes nothing, additions were exact.
+
+def shifted_sum(
+    factor: FloatArray, *routes: tuple[Route, FloatArray | None], cap: float = 1.0, follow: bool = False
+) -> Fraction:
+    """Bound sum_t factor_t min(cap, routes over arrays from the positions before t), within 1e-12 relative above it.
+
+    ``follow``: from the positions after t. ``factor`` may carry one rounding. A route over None is none. The work goes
+    block by block. Sums are raised by more than they may have lost as the last thing that is done to them: where they
+    are so small that this changes nothing, additions were exact.
     """
     shift = np.full(factor.size, cap)
     facing = slice(None, None, -1 if follow else 1)
-    for route in routes:
-        array, out, carried = route.array[facing], shift[facing], 0.0
+    for route, given in routes:
+        if given is None:
+            continue
+        array, out, carried = given[facing], shift[facing], 0.0
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, factor.size, _BLOCK):
                 block = slice(start, start + _BLOCK)

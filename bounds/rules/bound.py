@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
@@ -12,6 +13,10 @@ from bounds.results import Assumption, Record, Result, Standing, jsonable, weake
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+#: The families of rules: the first uses plain Pinsker, the second the sharpest inequality that is proved.
+PUBLISHED, SHARP = "published", "sharp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +215,9 @@ class BoundTable(Result):
         best, published = best or self.best, published or self.best_published
         rows: list[Row] = []
         for b in self.sorted():
-            marks = {
-                "vacuous": b.vacuous,
-                "B*": b is best,
-                "published B*": b is published,
-                "optimistic": b.optimistic,
-            }
+            holds = b.vacuous, b is best, b is published, b.optimistic
+            said = ", ".join(compress(("vacuous", "B*", "published B*", "optimistic"), holds))
             filled = "; ".join(f"{i.name} = {i.how}" for i in b.inputs if i.how != "given")
-            said = ", ".join(mark for mark, holds in marks.items() if holds)
             rows.append(([b.name, shown(b.value), b.family, b.standings, said, filled], b is best))
         return ["rule", "|Error| <=", "family", "standing", "remarks", "filled in"], rows
 
@@ -228,4 +228,4 @@ class BoundTable(Result):
 
 def smallest(bounds: Iterable[Bound]) -> Bound | None:
     """Return the smallest bound; a sharp one where two are equal."""
-    return min(bounds, key=lambda b: (b.value, b.family != "sharp"), default=None)
+    return min(bounds, key=lambda b: (b.value, b.family != SHARP), default=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from bounds._checks import FloatArray
 from bounds._rounding import exact, round_up, sqrt_up, sum_up
 from bounds.divergence.inequalities import chi2_per_kl, chi2_per_tv, kl_of_cap, pinsker, pinsker_curve, tv_of_cap
 from bounds.rules.arrays import curve_array, half_root_array, multiple_array, pinsker_array
-from bounds.rules.bound import Input
-from bounds.rules.fields import PUBLISHED, SHARP, is_array
+from bounds.rules.bound import PUBLISHED, SHARP, Input
 from bounds.rules.sums import product_coupling
 
 #: An upper value (an exact number, or an array [T]), and where it comes from.
@@ -29,8 +29,8 @@ Quantity = tuple[Any, Input]
 class Implication:
     """A proved inequality: ``value`` of the quantities that it ``needs`` is an upper value of its ``target``.
 
-    ``family`` says which rules may use it; without one, both. Arrays follow from what was given only, position by
-    position; with ``from_given`` a number does, too, where what is needed may itself follow from the target.
+    ``family`` says which rules may use it; without one, both. ``from_given``: it follows from what was given only, as
+    arrays do, position by position, and a number where what is needed may itself follow from the target.
     """
 
     target: str
@@ -48,6 +48,8 @@ def _half_root(chi2: Fraction) -> Fraction:
 def _largest(values: FloatArray) -> Fraction:
     return exact(float(values.max()))
 
+
+_by_position = partial(Implication, from_given=True)
 
 #: ``gap_sum``, which is no field, is theta's expected mass off roll's support, summed over positions.
 IMPLICATIONS: tuple[Implication, ...] = (
@@ -84,18 +86,18 @@ IMPLICATIONS: tuple[Implication, ...] = (
     Implication(
         "chi2_sum", ("tv_sum", "log_ratio_max"), "2 sinh(Lam) tv_sum", lambda a, cap: chi2_per_tv(cap) * a, SHARP
     ),
-    *(Implication(f"mean_{d}", (f"max_{d}",), f"max_{d}", lambda largest: largest) for d in ("kl", "chi2", "tv")),
+    *(_by_position(f"mean_{d}", (f"max_{d}",), f"max_{d}", lambda largest: largest) for d in ("kl", "chi2", "tv")),
     *(
-        Implication(f"{side}_tv", (f"{side}_chi2",), f"sqrt({side}_chi2)/2", half_root_array, SHARP)
+        _by_position(f"{side}_tv", (f"{side}_chi2",), f"sqrt({side}_chi2)/2", half_root_array, SHARP)
         for side in ("mean", "max")
     ),
     *(
-        Implication(target, (kl,), how.format(kl), value, family)
+        _by_position(target, (kl,), how.format(kl), value, family)
         for target, kl in (("mean_tv", "mean_kl"), ("mean_tv", "max_kl"), ("max_tv", "max_kl"))
         for how, value, family in (("sqrt({}/2)", pinsker_array, PUBLISHED), ("curve({})", curve_array, SHARP))
     ),
     *(
-        Implication(target, (source, "log_ratio_max"), how.format(source), value, SHARP)
+        _by_position(target, (source, "log_ratio_max"), how.format(source), value, SHARP)
         for target, side in (("mean_chi2", "mean"), ("mean_chi2", "max"), ("max_chi2", "max"))
         for source, how, value in (
             (f"{side}_kl", "c(Lam) {}", lambda kl, cap: multiple_array(kl, chi2_per_kl(cap))),
@@ -126,7 +128,7 @@ class Implied:
         """
         if (name, family) not in self._found:
             candidates = list(self._candidates(name, family))
-            if candidates and is_array(name):
+            if candidates and isinstance(candidates[0][0], np.ndarray):
                 candidates += self._supremum(name, family)
                 self._found[name, family] = _least_by_position(name, candidates)
             else:
@@ -137,8 +139,7 @@ class Implied:
         """Return what one implication gives, None where what it needs is unknown or the support gap denies it."""
         if self._support_gap and NEED_SUPPORT.intersection(implication.needs):
             return None
-        only_given = implication.from_given or is_array(implication.target)
-        parts = [self._given(n) if only_given else self.find(n, family) for n in implication.needs]
+        parts = [self._given(n) if implication.from_given else self.find(n, family) for n in implication.needs]
         found = [part for part in parts if part is not None]
         if len(found) < len(parts):
             return None
@@ -150,9 +151,11 @@ class Implied:
 
     def _given(self, name: str) -> Quantity | None:
         value = self._known.get(name)
-        if value is None or name == "T":
-            return None if value is None else (value, Input(name, value))
-        return _quantity(name, value if is_array(name) else exact(value))
+        if value is None:
+            return None
+        if name == "T":
+            return value, Input(name, value)
+        return _quantity(name, value if isinstance(value, np.ndarray) else exact(value))
 
     def _candidates(self, name: str, family: str) -> Iterator[Quantity]:
         given = self._given(name)
@@ -192,7 +195,7 @@ def _least_by_position(name: str, candidates: list[Quantity]) -> Quantity:
 
 def _quantity(name: str, value: Any, how: str = "given", used: tuple[str, ...] = ()) -> Quantity:
     """Return an upper value, rounded to a float unless it is an array."""
-    if is_array(name):
+    if isinstance(value, np.ndarray):
         return value, Input(name, float(value.max()), how, used)
     top = round_up(value)
     return exact(top), Input(name, top, how, used)

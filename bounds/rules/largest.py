@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, number, takes_parameters_of, unknown
 from bounds._rounding import exact, largest_float, largest_integer, round_up
-from bounds.rules.bound import Bound, BoundTable
-from bounds.rules.fields import FIELDS, PUBLISHED, is_array
-from bounds.rules.profile import Profile
+from bounds.rules.bound import PUBLISHED, Bound
+from bounds.rules.profile import FIELDS, Profile, is_array
 from bounds.rules.unified import unified
 
 if TYPE_CHECKING:
@@ -76,17 +75,17 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
     top = INVERTIBLE[quantity]
 
     def best(x: float) -> Bound | None:
-        table = unified(**_with(quantity, x, known))
+        table = unified(**with_quantity(quantity, x, known))
         return table.best_published if published else table.best
 
     if best(top) is None:
-        withheld = unified(**_with(quantity, top, known)).withheld
+        withheld = unified(**with_quantity(quantity, top, known)).withheld
         reasons = "; ".join(dict.fromkeys(w.reason for w in withheld if not published or w.family == PUBLISHED))
         raise ValueError(f"no {'published ' if published else ''}rule can be evaluated with what is known: {reasons}")
     limit = Profile.of(known).resolve("kl_seq") if quantity in ("kl_seq", "mean_kl_token") else None
 
     def holds(x: float) -> bool:
-        if limit is not None and _with(quantity, x, known)["kl_seq"] > limit.value:
+        if limit is not None and with_quantity(quantity, x, known)["kl_seq"] > limit.value:
             return False
         found = best(x)
         return found is not None and found.value <= target
@@ -97,8 +96,8 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
     return found
 
 
-def _with(quantity: str, x: float, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a profile with the quantity that is asked for."""
+def with_quantity(quantity: str, x: float, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a profile with the quantity that is asked for at a value."""
     if quantity != "mean_kl_token":
         return {**known, quantity: x}
     profile = Profile.of(known)
@@ -138,8 +137,3 @@ def trust_regions(horizons: npt.ArrayLike, targets: npt.ArrayLike) -> pd.DataFra
         for target in np.atleast_1d(targets).tolist()
     ]
     return pd.DataFrame(rows)
-
-
-def table_at(quantity: str, value: float, known: dict[str, Any]) -> BoundTable:
-    """Return the table of bounds at an answer of :func:`largest`."""
-    return unified(**_with(quantity, value, known))

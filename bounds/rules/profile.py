@@ -1,14 +1,14 @@
 """Profile: what is known about the divergence of two policies, checked, with what it implies.
 
-A field is declared once, in :mod:`bounds.rules.fields`; checks, command-line options, files and documentation follow
-from there. What is not given may follow from what is (:mod:`bounds.rules.implied`), and it is remembered how.
+A field is declared once, with its symbol, meaning and domain; checks, command-line options, files and documentation
+follow from there. What is not given may follow from what is (:mod:`bounds.rules.implied`), and it is remembered how.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
@@ -20,9 +20,46 @@ import numpy.typing as npt
 from bounds._checks import MAX_HORIZON, array, integer, number, refuse, reward_range, unknown
 from bounds._rounding import exact, round_up, sqrt_up
 from bounds.results import Assumption, jsonable
-from bounds.rules.bound import Input
-from bounds.rules.fields import FIELDS, PUBLISHED, is_array
+from bounds.rules.bound import PUBLISHED, Input
 from bounds.rules.implied import Implied, Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One number, or one array [T], that a profile may hold: its symbol, meaning and domain; ``rare``: few know it."""
+
+    symbol: str
+    meaning: str
+    low: float = 0.0
+    high: float = math.inf
+    per_position: bool = False
+    rare: bool = False
+
+
+FIELDS: Mapping[str, Field] = {
+    "delta": Field("δ", "largest KL(roll||theta) at any reachable context, in nats"),
+    "epsilon": Field("ε", "largest total variation at any reachable context", high=1.0),
+    "chi2_max": Field("X", "largest chi2(theta||roll) at any reachable context"),
+    "kl_seq": Field("D", "expected KL(roll||theta) of a whole response, in nats"),
+    "tv_seq": Field("TV", "total variation of the two response distributions, mean over prompts", high=1.0),
+    "tv_sum": Field("A", "expected total variation, summed over positions", rare=True),
+    "chi2_sum": Field("ΣC", "expected chi2, summed over positions", rare=True),
+    "mean_length": Field("E len", "expected length of a response, in tokens", rare=True),
+    "mean_tv": Field("D̄_t", "expected total variation at each position", high=1.0, per_position=True),
+    "mean_kl": Field("K_t", "expected KL(roll||theta) at each position, in nats", per_position=True),
+    "mean_chi2": Field("C̄_t", "expected chi2 at each position", per_position=True),
+    "max_tv": Field("ε_t", "largest total variation at each position", high=1.0, per_position=True),
+    "max_kl": Field("δ_t", "largest KL(roll||theta) at each position, in nats", per_position=True),
+    "max_chi2": Field("X_t", "largest chi2 at each position", per_position=True),
+    "log_ratio_max": Field("Λ", "largest |log theta - log roll| over the whole vocabulary, at any context", rare=True),
+    "support_gap": Field("m", "largest mass of theta where roll has none, at any context", high=1.0, rare=True),
+    "mean_reward": Field("μ", "expected reward under roll", low=-math.inf, rare=True),
+}
+
+
+def is_array(name: str) -> bool:
+    """Return whether a field holds one number for each position."""
+    return name in FIELDS and FIELDS[name].per_position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -30,7 +67,7 @@ class Profile:
     r"""What is known about a rollout policy and a training policy.
 
     Every divergence, ``mean_length`` and ``support_gap`` is an upper value of the quantity that
-    ``bounds.rules.fields.FIELDS`` describes (natural logarithms, KL in the direction roll||theta); what is no float64
+    ``bounds.rules.profile.FIELDS`` describes (natural logarithms, KL in the direction roll||theta); what is no float64
     is rounded up. ``mean_reward`` is no upper value: a larger mean may make a bound smaller. Only ``T`` is required.
 
     Parameters
@@ -165,7 +202,7 @@ class Profile:
 
     def known(self) -> dict[str, object]:
         """Return the fields that were given, by name."""
-        return {f.name: v for f in fields(self) if f.init and (v := getattr(self, f.name)) is not None}
+        return {name: v for name in _GIVEN if (v := getattr(self, name)) is not None}
 
     def __repr__(self) -> str:
         fields_ = (
@@ -226,10 +263,9 @@ class Profile:
         ValueError
             As for :class:`Profile`.
         """
-        names = [f.name for f in fields(cls) if f.init]
         for name in known:
-            if name not in names:
-                raise TypeError(unknown("field", name, names))
+            if name not in _GIVEN:
+                raise TypeError(unknown("field", name, _GIVEN))
         if known.get("T") is None:
             raise TypeError("T, the horizon, must be given")
         return cls(**known)
@@ -252,13 +288,16 @@ class Profile:
         """
         if not isinstance(path, str | Path):
             raise TypeError(f"path must be the name of a file, got {path!r:.60}")
-        scalars = [f.name for f in fields(cls) if f.init and not is_array(f.name) and f.name != "reward_range"]
-        values = {**_read_values(Path(path), scalars), **overrides}
+        values = {**_read_values(Path(path)), **overrides}
         lengths = [np.size(values[n]) for n, f in FIELDS.items() if f.per_position and values.get(n) is not None]
         try:
             return cls.of(values if values.get("T") is not None or not lengths else {**values, "T": lengths[0]})
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from None
+
+
+_GIVEN = tuple(f.name for f in fields(Profile) if f.init)
+_NUMBERS = {name for name in _GIVEN if not is_array(name)} - {"reward_range"}
 
 
 def _reward_ranges(value: Any) -> Any:
@@ -278,49 +317,17 @@ def _means(given: float | tuple[float, float]) -> tuple[Fraction, Fraction]:
     return (below + exact(given)) / 2, (exact(given) + above) / 2
 
 
-_INDEX_COLUMNS = ("t", "position", "Unnamed: 0")
-
-
-def _read_values(path: Path, scalars: Collection[str]) -> dict[str, Any]:
-    """Read the named values of a CSV, Parquet, JSON or NPZ file; in a table, ``scalars`` repeat one value.
-
-    An index column (``t``, ``position``) must count the positions and is dropped. Nothing in the file is
-    executed: NPZ is read without pickles.
-    """
-    readers = {".json": _json, ".npz": _npz, ".csv": _table, ".parquet": _table}
-    kind = path.suffix.lower()
-    if kind not in readers:
-        raise ValueError(f"{path}: a profile is read from {', '.join(readers)}, got {kind or 'no suffix'}")
-    try:
-        values = readers[kind](path)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # whatever the libraries raise for a malformed file
-        raise ValueError(f"{path}: cannot be read as {kind}: {error}") from None
-    for name in _INDEX_COLUMNS:
-        if name in values and not _counts(np.asarray(values.pop(name))):
-            raise ValueError(f"{path}: column {name} must count the positions one by one")
-    for name in values.keys() & set(scalars):
-        if isinstance(values[name], np.ndarray) and values[name].ndim == 1:
-            distinct = set(values[name].tolist())
-            if len(distinct) != 1:
-                raise ValueError(f"{path}: column {name} must hold one value, the same in each row")
-            values[name] = distinct.pop()
-    return values
-
-
 def _json(path: Path) -> dict[str, Any]:
-    loaded = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_no_twice)
+    def no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            raise TypeError("a key stands in it twice")
+        return values
+
+    loaded = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=no_key_twice)
     if not isinstance(loaded, dict):
         raise TypeError("it must hold one JSON object with Profile's names as keys")
     return loaded
-
-
-def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise TypeError("a key stands in it twice")
-    return values
 
 
 def _npz(path: Path) -> dict[str, Any]:
@@ -336,5 +343,29 @@ def _table(path: Path) -> dict[str, Any]:
     return {str(name): frame[name].to_numpy() for name in frame.columns}
 
 
-def _counts(index: np.ndarray[Any, Any]) -> bool:
-    return any(np.array_equal(index, np.arange(first, first + index.size)) for first in (0, 1))
+#: How a profile is read, by the suffix of its file; nothing in it is executed: NPZ is read without pickles.
+_READERS = {".json": _json, ".npz": _npz, ".csv": _table, ".parquet": _table}
+
+
+def _read_values(path: Path) -> dict[str, Any]:
+    """Read the named values of a file; an index column is dropped, and a column of a number repeats one value."""
+    kind = path.suffix.lower()
+    if kind not in _READERS:
+        raise ValueError(f"{path}: a profile is read from {', '.join(_READERS)}, got {kind or 'no suffix'}")
+    try:
+        values = _READERS[kind](path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever the libraries raise for a malformed file
+        raise ValueError(f"{path}: cannot be read as {kind}: {error}") from None
+    for name in ("t", "position", "Unnamed: 0"):
+        index = np.asarray(values.pop(name, ()))
+        if not any(np.array_equal(index, np.arange(first, first + index.size)) for first in (0, 1)):
+            raise ValueError(f"{path}: column {name} must count the positions one by one")
+    for name, value in values.items():
+        if isinstance(value, np.ndarray) and value.ndim == 1 and name in _NUMBERS:
+            distinct = set(value.tolist())
+            if len(distinct) != 1:
+                raise ValueError(f"{path}: column {name} must hold one value, the same in each row")
+            values[name] = distinct.pop()
+    return values

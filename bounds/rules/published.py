@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from bounds._rounding import dot_up, round_up
 from bounds.divergence.inequalities import pinsker
-from bounds.rules.fields import PUBLISHED
+from bounds.rules.bound import PUBLISHED
 from bounds.rules.rule import ABSOLUTE_CONTINUITY, Rule
 from bounds.rules.sums import capped_sum, remaining_weights, unit
 

@@ -20,45 +20,22 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bounds._checks import FloatArray
 from bounds._rounding import round_up, sqrt_up
 from bounds.divergence.inequalities import pinsker
-from bounds.rules.arrays import Route, compounded, coupled, pinsker_of_sum, shifted_sum, summed
-from bounds.rules.fields import SHARP
+from bounds.rules.arrays import COMPOUNDED, COUPLED, PINSKER_OF_SUM, SUMMED, shifted_sum
+from bounds.rules.bound import SHARP
 from bounds.rules.published import PUBLISHED_RULES
 from bounds.rules.rule import ABSOLUTE_CONTINUITY, Rule
 from bounds.rules.sums import binomial_excess, product_coupling_sum, unit
 
 
-def _context_shift_profile(q: SimpleNamespace) -> Fraction:
-    """Return 2 sum_t eps_t min(1, sqrt(sum_{s<t} K_s/2), sum_{s<t} Dbar_s, 1 - prod_{s<t} (1-eps_s), tv_seq)."""
-    routes = _known((coupled, q.max_tv), (pinsker_of_sum, q.mean_kl), (summed, q.mean_tv))
-    return 2 * shifted_sum(q.max_tv, routes, cap=1.0 if q.tv_seq is None else round_up(unit(q.tv_seq)))
-
-
-def _adaptive_profile(q: SimpleNamespace) -> Fraction:
-    """Return 2 sum_t Dbar_t min(1, 1 - prod_{k>t} (1-eps_k), sqrt(sum_{k>t} delta_k/2))."""
-    return 2 * shifted_sum(q.mean_tv, _known((coupled, q.max_tv), (pinsker_of_sum, q.max_kl)), follow=True)
-
-
 def _martingale(q: SimpleNamespace) -> Fraction:
-    """Return sd(R) sqrt(sum_t X_t (prod_{s<t} (1+X_s) - 1)), or sd(R) sqrt((1+X)^T - 1 - T X) where X_t = X."""
-    variance = (
-        binomial_excess(q.T, q.chi2_max)
-        if q.max_chi2 is None
-        else shifted_sum(q.max_chi2, [compounded(q.max_chi2)], cap=math.inf)
-    )
+    if q.max_chi2 is None:  # then X_t = X, and the sum is (1+X)^T - 1 - T X
+        variance = binomial_excess(q.T, q.chi2_max)
+    else:
+        variance = shifted_sum(q.max_chi2, (COMPOUNDED, q.max_chi2), cap=math.inf)
     sd: Fraction = q.reward_sd
     return sd * sqrt_up(variance)
-
-
-def _cauchy_schwarz(q: SimpleNamespace) -> Fraction:
-    """Return sum_t sqrt(Cbar_t sum_{k>t} K_k / 2)."""
-    return shifted_sum(np.sqrt(q.mean_chi2), [pinsker_of_sum(q.mean_kl)], cap=math.inf, follow=True)
-
-
-def _known(*routes: tuple[Callable[[FloatArray], Route], FloatArray | None]) -> list[Route]:
-    return [route(array) for route, array in routes if array is not None]
 
 
 #: Halved rules that gain more than the half: by the product coupling instead of min(1, (t-1) epsilon), and by T - 1
@@ -123,7 +100,16 @@ SHARP_RULES: tuple[Rule, ...] = (
         r"1-\prod_{s<t}(1-\epsilon_s),\mathrm{TV}_{\mathrm{seq}})",
         "this project: halved advantage, context shift from what precedes each position",
         ("max_tv",),
-        _context_shift_profile,
+        lambda q: (
+            2
+            * shifted_sum(
+                q.max_tv,
+                (COUPLED, q.max_tv),
+                (PINSKER_OF_SUM, q.mean_kl),
+                (SUMMED, q.mean_tv),
+                cap=1.0 if q.tv_seq is None else round_up(unit(q.tv_seq)),
+            )
+        ),
         optional=("mean_kl", "mean_tv", "tv_seq"),
         assumes=_AC,
     ),
@@ -133,7 +119,7 @@ SHARP_RULES: tuple[Rule, ...] = (
         r"2\sum_t \bar D_t\min(1,1-\prod_{k>t}(1-\epsilon_k),\sqrt{\textstyle\sum_{k>t}\delta_k/2})",
         "this project: halved adaptive with the suprema of the positions that follow",
         ("mean_tv",),
-        _adaptive_profile,
+        lambda q: 2 * shifted_sum(q.mean_tv, (COUPLED, q.max_tv), (PINSKER_OF_SUM, q.max_kl), follow=True),
         optional=("max_tv", "max_kl"),
         optional_any=True,
         assumes=_AC,
@@ -155,7 +141,7 @@ SHARP_RULES: tuple[Rule, ...] = (
         r"\sum_t\sqrt{\bar C_t\textstyle\sum_{k>t}K_k/2}",
         "this project: Cauchy-Schwarz on the increments of W",
         ("mean_chi2", "mean_kl"),
-        _cauchy_schwarz,
+        lambda q: shifted_sum(np.sqrt(q.mean_chi2), (PINSKER_OF_SUM, q.mean_kl), cap=math.inf, follow=True),
         gap_term=False,
         assumes=_AC,
     ),

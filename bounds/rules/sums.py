@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,15 +27,7 @@ def unit(x: Fraction) -> Fraction:
     return min(Fraction(1), x)
 
 
-@cache
-def _direct_sums() -> tuple[tuple[Fraction, Fraction], ...]:
-    sums = [(Fraction(0), Fraction(0))]
-    for k in range(1, _DIRECT):
-        low, high = sqrt_enclosure(Fraction(k))
-        sums.append((sums[-1][0] + low, sums[-1][1] + high))
-    return tuple(sums)
-
-
+@lru_cache(maxsize=1024)
 def sqrt_sum(n: int) -> tuple[Fraction, Fraction]:
     r"""Enclose between rationals low <= sum_{k=1}^{n} sqrt(k) <= high, in O(1).
 
@@ -47,7 +39,8 @@ def sqrt_sum(n: int) -> tuple[Fraction, Fraction]:
     True
     """
     if n < _DIRECT:
-        return _direct_sums()[n]
+        lows, highs = zip(*(sqrt_enclosure(Fraction(k)) for k in range(n + 1)), strict=True)
+        return sum(lows), sum(highs)
     low, high = sqrt_enclosure(Fraction(n))
     series = Fraction(2 * n, 3) + Fraction(1, 2) + Fraction(1, 24 * n) - Fraction(1, 1920 * n**3)
     remainder = Fraction(1, 9216 * n**4)  # n^-4.5 is smaller

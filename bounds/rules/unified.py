@@ -8,9 +8,8 @@ from typing import Any
 from bounds._checks import takes_parameters_of, unknown
 from bounds._rounding import round_up
 from bounds.results import Standing
-from bounds.rules.bound import Bound, BoundTable, Withheld
-from bounds.rules.fields import DIVERGENCES, SHARP
-from bounds.rules.profile import Profile
+from bounds.rules.bound import SHARP, Bound, BoundTable, Withheld
+from bounds.rules.profile import FIELDS, Profile
 from bounds.rules.published import PUBLISHED_RULES
 from bounds.rules.rule import Rule
 from bounds.rules.sharp import SHARP_RULES
@@ -18,6 +17,9 @@ from bounds.rules.sums import unit
 
 #: Every theorem, in the order of the literature. Tables, checks, figures and documentation iterate over it.
 RULES: tuple[Rule, ...] = PUBLISHED_RULES + SHARP_RULES
+
+#: The fields that say how far apart the two policies are; a profile without any of them bounds nothing.
+_DIVERGENCES = FIELDS.keys() - {"mean_length", "support_gap", "mean_reward"}
 
 
 def rule(name: str) -> Rule:
@@ -86,7 +88,7 @@ def unified(
         )
     elif known:
         raise TypeError("give a Profile or its fields by name, not both")
-    if all(getattr(profile, name) is None for name in DIVERGENCES):
+    if not profile.known().keys() & _DIVERGENCES:
         raise ValueError(
             f"a bound needs at least one divergence (delta, epsilon, kl_seq, tv_sum, ...), got only T={profile.T}"
         )

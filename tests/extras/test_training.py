@@ -58,8 +58,8 @@ def between(name, values):
     if token == "k1" or name == "seq_min_ratio":
         return Criterion(name, math.exp(middle), math.inf)
     if token == "ratio":
-        return Criterion(name, 0.0, math.exp(middle))
-    return Criterion(name, 0.0, middle)
+        return Criterion(name, -math.inf, math.exp(middle))
+    return Criterion(name, -math.inf, middle)
 
 
 @pytest.mark.parametrize("name", STATISTICS)
