@@ -107,7 +107,9 @@ class Checked:
         """Return whether each row has a field [rows]."""
         if name in self.batch.tokens:
             return self.batch.tokens[name].given
-        return np.array([value is not None for value in self.batch.row_field(name)], dtype=np.bool_)
+        if name in self.batch.rows:
+            return np.array([value is not None for value in self.batch.rows[name]], dtype=np.bool_)
+        return np.zeros(len(self), dtype=np.bool_)
 
     @cached_property
     def policy(self) -> BoolArray | None:
