@@ -26,8 +26,7 @@ from bounds.cli.main import main
 from bounds.cli.reading import READABLE
 from bounds.logs import FORMATS
 from bounds.logs.decode import look
-from bounds.logs.formats import recognised
-from bounds.logs.recipes import RECIPES
+from bounds.logs.formats import RECIPES, recognised
 
 
 @cache
@@ -603,10 +602,10 @@ def test_damaged_files_give_a_result_or_a_clear_error(tmp_path, name):
 
 def test_nothing_known_is_decoded_by_an_unbounded_type():
     """A row's fields are typed: an object where a number should be is an error, not a structure that is built."""
-    from bounds.logs.nemo_rl import _Row
+    from bounds.logs.trainers import _NemoRow
 
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"prev_logprobs": {"a": [1]}}', type=_Row)
+        msgspec.json.decode(b'{"prev_logprobs": {"a": [1]}}', type=_NemoRow)
 
 
 def test_null_is_not_an_empty_list(tmp_path):

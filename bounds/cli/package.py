@@ -13,7 +13,7 @@ from bounds.cli.output import counting_progress, show
 
 
 def _recipes() -> Iterable[str]:
-    from bounds.logs.recipes import RECIPES
+    from bounds.logs.formats import RECIPES
 
     return RECIPES
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,11 +109,6 @@ class Batch:
         """Return a field that a record has once [rows]; None where it lacks it."""
         return self.rows[name] if name in self.rows else [None] * len(self)
 
-    def prompts(self) -> list[str | None]:
-        """Return what each row says of its prompt: its id as text (3 and 3.0 are one), else its tokens, else None."""
-        both = zip(self.row_field("prompt_id"), self.row_field("prompt_tokens"), strict=True)
-        return [_prompt(name, tokens) for name, tokens in both]
-
     def head(self, rows: int) -> Batch:
         """Return the first rows."""
         return replace(
@@ -131,7 +127,8 @@ class Batch:
             yield place, {name: values[i] for name, values in fields.items()} | unread
 
 
-def _prompt(name: object, tokens: object) -> str | None:
+def prompt_name(name: object, tokens: object) -> str | None:
+    """Return what a row says of its prompt: its id as text (3 and 3.0 are one), else its tokens, else None."""
     if isinstance(name, str) and name not in _NAMELESS:
         return name
     if name is not None and str(name) not in _NAMELESS:
@@ -141,6 +138,12 @@ def _prompt(name: object, tokens: object) -> str | None:
 
 def _of_tokens(tokens: object) -> str:
     return "tokens " + hashlib.blake2b(str(np.asarray(tokens).tolist()).encode(), digest_size=8).hexdigest()
+
+
+def natural(text: str) -> list[tuple[str, int]]:
+    """Sort step_2 before step_10."""
+    parts = re.findall(r"(\D*)(\d*)", text, re.ASCII)
+    return [(word, int(number[:18] or -1)) for word, number in parts]
 
 
 def plain_text(value: object) -> str:
@@ -154,27 +157,22 @@ def in_batches(records: Iterable[Row]) -> Iterator[Batch]:
 
     Where a record cannot be converted, or there is an error in ``records``, the batch before it comes first: so
     what is wrong with an earlier row is said first.
-
-    Raises
-    ------
-    TypeError
-        For a record that is no mapping.
-    TraceError
-        For a field that is no list of numbers, or a reward that is no number, naming the row.
     """
-    rows = _Rows()
+    rows: list[Row] = []
+    tokens = 0  # and rows, so that rows without tokens fill a batch too
     try:
         for place, record in records:
-            rows.add(place, record)
-            if rows.tokens >= BATCH_TOKENS:
-                yield rows.batch()
-                rows = _Rows()
+            rows.append((place, _converted(place, record)))
+            tokens += 1 + max((rows[-1][1][name].size for name in NUMBERS if name in rows[-1][1]), default=0)
+            if tokens >= BATCH_TOKENS:
+                yield _side_by_side(rows)
+                rows, tokens = [], 0
     except Exception:
-        if rows.places:
-            yield rows.batch()
+        if rows:
+            yield _side_by_side(rows)
         raise
-    if rows.places:
-        yield rows.batch()
+    if rows:
+        yield _side_by_side(rows)
 
 
 def by_rows(rows: Callable[[Path, Wanted], Iterator[Row]]) -> Callable[[Path, Wanted], Iterator[Batch]]:
@@ -187,52 +185,34 @@ def by_rows(rows: Callable[[Path, Wanted], Iterator[Row]]) -> Callable[[Path, Wa
     return read
 
 
-class _Rows:
-    """Rows that become a batch."""
+def _converted(place: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the fields that are read; the others have ``...``."""
+    if not isinstance(record, Mapping):
+        raise TypeError(
+            f"{place}: a record must be a mapping of field names to values, got {record!r:.60} (of a DataFrame: "
+            "TraceSet.from_frame)"
+        )
+    unread = {name: ... for name in record if name not in _CONVERTED}
+    given = ((name, record.get(name)) for name in _CONVERTED)
+    return unread | {name: _CONVERTED[name](value, name, place) for name, value in given if value is not None}
 
-    def __init__(self) -> None:
-        self.places: list[str] = []
-        self.tokens = 0  # and rows, so that rows without tokens fill a batch too
-        self._fields: list[dict[str, Any]] = []
-        self._others: dict[str, int] = {}
 
-    def add(self, place: str, record: Mapping[str, Any]) -> None:
-        if not isinstance(record, Mapping):
-            raise TypeError(
-                f"{place}: a record must be a mapping of field names to values, got {record!r:.60} (of a DataFrame: "
-                "TraceSet.from_frame)"
-            )
-        fields = {
-            name: convert(record[name], name, place)
-            for name, convert in _CONVERTED.items()
-            if record.get(name) is not None
-        }
+def _side_by_side(rows: Sequence[Row]) -> Batch:
+    first: dict[str, int] = {}  # field -> the first row that has it
+    for i, (_, record) in enumerate(rows):
         for name in record:
-            if name not in _CONVERTED:
-                self._others.setdefault(name, len(self.places))
-        self.tokens += 1 + max((fields[name].size for name in NUMBERS if name in fields), default=0)
-        self.places.append(place)
-        self._fields.append(fields)
-
-    def batch(self) -> Batch:
-        columns = {
-            name: [fields.get(name) for fields in self._fields]
-            for name in _CONVERTED
-            if any(name in fields for fields in self._fields)
-        }
-        tokens = {name: Ragged.of(lists) for name, lists in columns.items() if name not in ROW_FIELDS}
-        rows = {name: values for name, values in columns.items() if name in ROW_FIELDS}
-        return Batch(self.places, tokens, rows, self._others)
+            first.setdefault(name, i)
+    columns = {name: [record.get(name) for _, record in rows] for name in _CONVERTED if name in first}
+    return Batch(
+        [place for place, _ in rows],
+        {name: Ragged.of(lists) for name, lists in columns.items() if name not in ROW_FIELDS},
+        {name: values for name, values in columns.items() if name in ROW_FIELDS},
+        {name: i for name, i in first.items() if name not in _CONVERTED},
+    )
 
 
 def numbers(values: object, name: str, where: str) -> FloatArray:
-    """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask.
-
-    Raises
-    ------
-    TraceError
-        Naming row and field, if it is anything else.
-    """
+    """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask."""
     if isinstance(values, np.ma.MaskedArray):
         raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
     if isinstance(values, list) and (packed := _packed(values)) is not None:

@@ -7,13 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Ragged, Row, TraceError, Wanted, in_batches
+from bounds.logs.batch import NUMBERS, Batch, Ragged, Row, TraceError, Wanted, in_batches
 from bounds.logs.decode import ahead, decode, documents, field_names, look
 
 _HORIZON_KEY = b"trm_bounds.horizon"
-_FIELDS = (*RECORD_FIELDS, "row_id")
+#: Every field that is read, and its type in JSON.
+_FIELDS: dict[str, Any] = {
+    **dict.fromkeys(NUMBERS, list[float | None] | None),
+    "mask": list[bool | float] | None,
+    "tokens": list[int | str] | None,
+    "prompt_tokens": list[int] | None,
+    "reward": float | bool | None,
+    "step": int | str | None,
+    **dict.fromkeys(("prompt_id", "environment", "weight_version", "row_id"), str | int | None),
+}
+_RECORD = msgspec.defstruct("CanonicalRecord", [(name, kind, None) for name, kind in _FIELDS.items()])
 _BATCH_BYTES = 2**21
 _PAGE_BYTES = 2**16
 
@@ -56,38 +67,13 @@ def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int) -> None:
 
 
 def _json(path: Path) -> Iterator[Row]:
-    import msgspec
-
-    decoder = msgspec.json.Decoder(_record_type())
+    decoder = msgspec.json.Decoder(_RECORD)
     for row, (place, text) in enumerate(documents(path)):
         where = f"{place}: row {row}"
         record = msgspec.structs.asdict(decode(decoder, text, where))
         if row == 0 or record["rollout_logprobs"] is None or record["train_logprobs"] is None:
-            record |= _unread(text)  # so that names which are not read can be pointed out
+            record |= {key: ... for key in field_names(text) if key not in _FIELDS}  # which can then be pointed out
         yield where, record
-
-
-def _unread(text: bytes) -> dict[str, object]:
-    return {key: ... for key in field_names(text) if key not in _FIELDS}
-
-
-def _record_type() -> Any:
-    import msgspec
-
-    numbers = list[float | None] | None
-    fields: list[Any] = [
-        ("prompt_id", str | int | None, None),
-        ("prompt_tokens", list[int] | None, None),
-        ("reward", float | bool | None, None),
-        ("mask", list[bool | float] | None, None),
-        ("step", int | str | None, None),
-        ("environment", str | int | None, None),
-        ("weight_version", str | int | None, None),
-        ("tokens", list[int | str] | None, None),
-        ("row_id", str | int | None, None),
-    ]
-    fields += [(n, numbers, None) for n in NUMBERS if n != "mask"]
-    return msgspec.defstruct("CanonicalRecord", fields)
 
 
 def _open_parquet(path: Path) -> Any:
@@ -118,7 +104,8 @@ def _parquet(path: Path) -> Iterator[Batch]:
             if cells.num_rows and all(_plain(name, column.type) for name, column in columns.items()):
                 yield _side_by_side(places, columns, others)
             else:
-                yield from in_batches(_one_by_one(places, columns, others))
+                unread = dict.fromkeys(others, ...)
+                yield from in_batches(zip(places, (row | unread for row in cells.to_pylist()), strict=True))
             row += cells.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: damaged after row {row}: {error}") from None
@@ -135,16 +122,14 @@ def _plain(name: str, kind: Any) -> bool:
     """Say whether a column has the type that it should have, so that all of it is converted at once."""
     from pyarrow import types
 
-    def is_number(kind: Any) -> bool:
-        return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
-
-    if name == "reward":
-        return is_number(kind)
-    if name not in NUMBERS and name != "tokens":
+    if name not in (*NUMBERS, "tokens", "reward"):
         return True
-    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-        return False
-    return is_number(kind.value_type) or (name == "tokens" and types.is_string(kind.value_type))
+    if name != "reward":
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            return False
+        kind = kind.value_type
+    number = types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
+    return bool(number or (name == "tokens" and types.is_string(kind)))
 
 
 def _side_by_side(places: list[str], columns: Mapping[str, Any], others: Mapping[str, int]) -> Batch:
@@ -167,10 +152,3 @@ def _ragged(column: Any) -> Ragged:
     values = lists.flatten().to_numpy(zero_copy_only=False)
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     return Ragged(values, starts, lists.is_valid().to_numpy(zero_copy_only=False))
-
-
-def _one_by_one(places: list[str], columns: Mapping[str, Any], others: Mapping[str, int]) -> Iterator[Row]:
-    cells = {name: column.to_pylist() for name, column in columns.items()}
-    unread = dict.fromkeys(others, ...)
-    for i, place in enumerate(places):
-        yield place, {name: values[i] for name, values in cells.items()} | unread

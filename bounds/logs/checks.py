@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
-from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError, prompt_name
 
 #: Log-probs at or below this are fillers for "missing" (-1000.0, -9999.0, -1e10, -inf), not probabilities.
 SENTINEL = -999.0
@@ -66,30 +66,16 @@ class Shape:
 
 
 class Checker:
-    """Looks at the batches of one log, in their order; each must have the fields of the first.
-
-    Parameters
-    ----------
-    reading : Reading
-        What is refused.
-    horizon : int, optional
-        No response may have more policy tokens.
-    """
+    """Looks at the batches of one log, in their order; each must have the fields of the first."""
 
     def __init__(self, reading: Reading, horizon: int | None) -> None:
-        self._reading = reading
-        self._horizon = horizon
-        self._shape: Shape | None = None
+        self.reading = reading
+        self.horizon = horizon
+        self.shape: Shape | None = None
 
     def check(self, batch: Batch) -> Checked:
-        """Return the batch with its policy tokens selected.
-
-        Raises
-        ------
-        TraceError
-            Of the first bad row: naming it, the field and the position.
-        """
-        seen = Checked(batch, self._reading, self._horizon, self._shape)
+        """Return the batch with its policy tokens selected."""
+        seen = Checked(batch, self)
         refusal = None
         for check in CHECKS:
             if (found := check(seen)) is not None:  # rows before it may be refused by the checks that follow
@@ -97,23 +83,22 @@ class Checker:
                 refusal = TraceError(f"{batch.places[row]}: {text}")
                 if row == 0:
                     break
-                seen = Checked(batch.head(row), self._reading, self._horizon, self._shape)
+                seen = Checked(batch.head(row), self)
         if refusal is not None:
             raise refusal
-        self._shape = seen.shape
+        self.shape = seen.shape
         return seen
 
 
 class Checked:
     """A batch and what is computed of it, once and when it is needed; a later check relies on those before it."""
 
-    def __init__(self, batch: Batch, reading: Reading, horizon: int | None, shape: Shape | None) -> None:
+    def __init__(self, batch: Batch, checker: Checker) -> None:
         self.batch = batch
-        self.reading = reading
-        self.horizon = horizon
-        self._known_shape = shape
+        self.reading = checker.reading
+        self.horizon = checker.horizon
+        self._known_shape = checker.shape
         self._columns: dict[str, Any] = {}
-        self._ends: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -162,15 +147,6 @@ class Checked:
             self._columns[name] = values if self.policy is None else values[self.policy]
         return self._columns.get(name)
 
-    def within(self, name: str, low: float, high: float) -> bool:
-        """Say whether all values of a column are in a range; a column that is not there is, and NaN never is."""
-        values = self.column(name)
-        if values is None or not values.size:
-            return True
-        if name not in self._ends:
-            self._ends[name] = float(values.min()), float(values.max())
-        return low <= self._ends[name][0] and self._ends[name][1] <= high
-
     def locate(self, token: int) -> tuple[int, int]:
         """Return the row of a policy token, and its position there."""
         row = int(np.searchsorted(self.starts, token, side="right")) - 1
@@ -179,11 +155,13 @@ class Checked:
     def missing(self, name: str) -> BoolArray | None:
         """Return which policy tokens lack a value that their row says it has; None where none does."""
         lowest, highest = np.nextafter(SENTINEL, 0.0), np.inf if name in EXACT_RANGE else np.finfo(np.float64).max
-        return None if self.within(name, lowest, highest) else self.outside(name, lowest, highest, self.given(name))
+        return self.outside(name, lowest, highest, self.given(name))
 
-    def outside(self, name: str, low: float, high: float, rows: BoolArray) -> BoolArray:
-        """Return which policy tokens of some rows have a value outside a range, or NaN."""
+    def outside(self, name: str, low: float, high: float, rows: BoolArray) -> BoolArray | None:
+        """Return which policy tokens of some rows have a value outside a range, or NaN; None where none of all has."""
         values = self.column(name)
+        if values is None or not values.size or (low <= values.min() and values.max() <= high):
+            return None
         return np.asarray(~((values >= low) & (values <= high)) & np.repeat(rows, self.lengths))
 
     @cached_property
@@ -216,7 +194,7 @@ class Checked:
     @cached_property
     def prompts(self) -> list[str | None]:
         """What each row says of its prompt [rows]."""
-        return self.batch.prompts()
+        return list(map(prompt_name, self.batch.row_field("prompt_id"), self.batch.row_field("prompt_tokens")))
 
     @property
     def shape(self) -> Shape | None:
@@ -306,10 +284,8 @@ def _refused_missing(seen: Checked, name: str) -> Found:
 def _impossible(seen: Checked, name: str) -> Found:
     """Find a log-probability above 0 or an exact divergence outside its range, but for rounding."""
     low, high, domain, why = _domain(name, seen.reading.logprob_dtype)
-    if seen.within(name, low, high):
-        return None
-    k = _first(seen.outside(name, low, high, seen.given(name) & ~seen.dropped))
-    if k is None:
+    bad = seen.outside(name, low, high, seen.given(name) & ~seen.dropped)
+    if bad is None or (k := _first(bad)) is None:
         return None
     row, position = seen.locate(k)
     return row, f"{name}[{position}] must be {domain}, got {seen.column(name)[k]:g}{why}"
@@ -374,11 +350,6 @@ def paired(sampled: Row, scored: Row) -> tuple[dict[str, Any], bool]:
 
     A scored text that is longer than the response begins with the prompt: it is joined at its end, where the token
     ids of both must be equal. They are compared wherever both halves have them.
-
-    Raises
-    ------
-    TraceError
-        If they do not belong together, or one is not the half that it is given for.
     """
     (where, ours), (other, theirs) = sampled, scored
     both = f"{where} (scored: {other})"

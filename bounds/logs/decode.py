@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 import io
 import json
 import re
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Thread
-from typing import Any, BinaryIO, Generic, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
-import numpy as np
 
-from bounds._checks import FloatArray
-from bounds.logs.batch import TraceError, numbers
+from bounds.logs.batch import TraceError
 
 #: Longest record in bytes: a file of one endless line must not fill the memory.
 MAX_RECORD = 2**29
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_PARQUET = b"PAR1"
-_ZIP = b"PK\x03\x04"
 _PICKLE_NAMES = 2**24  # bytes of a torch file's pickle that are searched for names; it is never executed
 
 T = TypeVar("T")
@@ -49,8 +45,7 @@ class Head:
 
 def opened(path: Path) -> BinaryIO:
     """Open a file to read from, decompressed on the way if it is gzip or zstd."""
-    with path.open("rb") as file:
-        compression = _compression(file.read(4))
+    compression = _compression(path)
     if not compression:
         return path.open("rb")
     import pyarrow as pa
@@ -59,15 +54,8 @@ def opened(path: Path) -> BinaryIO:
 
 
 def look(path: Path) -> Head:
-    """See what stands at the beginning of a file.
-
-    Raises
-    ------
-    TraceError
-        If it cannot be decompressed.
-    """
-    with path.open("rb") as raw:
-        compression = _compression(raw.read(4))
+    """See what stands at the beginning of a file."""
+    compression = _compression(path)
     try:
         with opened(path) as file:
             magic = file.read(64)
@@ -77,24 +65,17 @@ def look(path: Path) -> Head:
         return Head("json", _json_keys(path), magic, compression)
     if compression:  # Parquet and torch files are compressed inside, and need random access
         return Head("", frozenset(), magic, compression)
-    if magic.startswith(_PARQUET):
+    if magic.startswith(b"PAR1"):
         return Head("parquet", _parquet_keys(path), magic)
-    if magic.startswith(_ZIP) and (names := _torch_names(path)) is not None:
+    if magic.startswith(b"PK\x03\x04") and (names := _torch_names(path)) is not None:
         return Head("torch", names, magic)
-    if magic[:1] == b"\x80" and magic[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return Head("pickle", frozenset(), magic)
-    return Head("", frozenset(), magic)
+    return Head("pickle" if re.match(rb"\x80[\x02-\x05]", magic) else "", frozenset(), magic)
 
 
 def documents(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield where each JSON value of a file stands, and its text.
 
     One value a line; or one value, or one array of values, spread over many lines.
-
-    Raises
-    ------
-    TraceError
-        If the file cannot be read, or a record is longer than :data:`MAX_RECORD`.
     """
     lines = _lines(path)
     for number, text in lines:
@@ -106,13 +87,7 @@ def documents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T]]:
-    """Yield where each JSON value of a file stands, and the value, decoded to the fields that are needed.
-
-    Raises
-    ------
-    TraceError
-        Naming file, line and row.
-    """
+    """Yield where each JSON value of a file stands, and the value, decoded to the fields that are needed."""
     for row, (place, text) in enumerate(documents(path)):
         where = f"{place}: row {row}"
         yield where, decode(decoder, text, where)
@@ -137,35 +112,24 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
     A thread reads one item and ends: there is nothing to be shut down, and so nothing to wait for, when the rest is not
     wanted. (A pool must be shut down; where the garbage collector does it, that may never end.)
     """
-    following = _Reading(items)
+    following = _next_of(items)
     while (item := following.result()) is not None:
-        following = _Reading(items)
+        following = _next_of(items)
         yield item
 
 
-class _Reading(Thread, Generic[T]):
-    """The next item, while it is read."""
+def _next_of(items: Iterator[T]) -> Future[T | None]:
+    """Return the next item, while a thread reads it; None at the end."""
+    item: Future[T | None] = Future()
 
-    def __init__(self, items: Iterator[T]) -> None:
-        super().__init__()
-        self._items = items
-        self._item: T | None = None
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Read it."""
+    def read() -> None:
         try:
-            self._item = next(self._items, None)
+            item.set_result(next(items, None))
         except BaseException as error:
-            self._error = error
+            item.set_exception(error)
 
-    def result(self) -> T | None:
-        """Wait for it; None at the end."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._item
+    Thread(target=read).start()
+    return item
 
 
 def field_names(text: bytes) -> tuple[str, ...]:
@@ -181,55 +145,9 @@ def field_names(text: bytes) -> tuple[str, ...]:
         return ()
 
 
-def unwrapped(values: Any) -> Any:
-    """Take a list out of the list of length 1 that may wrap it."""
-    return values[0] if values is not None and len(values) == 1 and isinstance(values[0], list) else values
-
-
-def required(values: Any, name: str, where: str) -> FloatArray:
-    """Return numbers that a record must have.
-
-    Raises
-    ------
-    TraceError
-        If they are not there, or are no flat list of numbers.
-    """
-    if values is None:
-        raise TraceError(f"{where}: {name} is missing")
-    return numbers(values, name, where)
-
-
-# --- what the trainers share that log prompt and response as one sequence -------------------------------------
-
-
-def prompt_key(tokens: list[int] | None, mask: FloatArray, where: str) -> str | None:
-    """Name a prompt by a hash of the token ids before the first policy token; None where there are none.
-
-    Raises
-    ------
-    TraceError
-        If there is not one token id for each entry of ``mask``.
-    """
-    if tokens is None:
-        return None
-    if len(tokens) != mask.size:
-        raise TraceError(f"{where}: token_ids has {len(tokens)} entries, the mask has {mask.size}")
-    prompt = tokens[: int(np.argmax(mask != 0.0))] if mask.any() else []
-    return hashed(numbers(prompt, "token_ids", where))
-
-
-def hashed(tokens: FloatArray) -> str | None:
-    """Name a prompt by a hash of its token ids; None where there are none."""
-    return "tokens:" + hashlib.blake2b(tokens.tobytes(), digest_size=12).hexdigest() if tokens.size else None
-
-
-def without_first(logprobs: FloatArray) -> FloatArray:
-    """Call the first log-prob missing: no policy predicts the first token of a sequence, and a filler stands there."""
-    logprobs[:1] = np.nan
-    return logprobs
-
-
-def _compression(head: bytes) -> str:
+def _compression(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(4)
     return next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), "")
 
 

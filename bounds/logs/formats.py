@@ -10,18 +10,9 @@ from typing import Any
 
 from bounds._checks import unknown
 from bounds._text import TerminalTable
-from bounds.logs import canonical, nemo_rl, prime_rl, servers, slime
+from bounds.logs import canonical, servers, trainers
 from bounds.logs.batch import Batch, TraceError, Wanted
 from bounds.logs.decode import Head
-from bounds.logs.recipes import RECIPES
-
-
-def _unsaid(path: Path) -> int | None:
-    return None
-
-
-def _finished(path: Path) -> str:
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +20,9 @@ class Format:
     """One layout of logs.
 
     A file is recognised by what it is inside (``containers``) and by the fields of its first record: all of one of
-    ``signs``, and none of ``without``. ``read`` yields its rows in batches; it is None for what is recognised only to
-    say, in ``advice``, what would help. ``horizon`` is the generation cap where the file carries it, ``unfinished``
-    why a file must not be read yet.
+    ``signs``, and none of ``without`` (names with a space between). ``read`` yields its rows in batches; it is None for
+    what is recognised only to say, in ``advice``, what would help. ``horizon`` is the generation cap where the file
+    carries it, ``unfinished`` why a file must not be read yet.
     """
 
     name: str
@@ -39,28 +30,23 @@ class Format:
     trainer: str
     file: str
     keys: str
-    containers: tuple[str, ...]
-    signs: tuple[frozenset[str], ...]
-    without: frozenset[str] = frozenset()
+    signs: tuple[str, ...]
+    without: str = ""
+    containers: tuple[str, ...] = ("json",)
     read: Callable[[Path, Wanted], Iterator[Batch]] | None = None
     advice: str = ""
-    horizon: Callable[[Path], int | None] = _unsaid
-    unfinished: Callable[[Path], str] = _finished
+    horizon: Callable[[Path], int | None] = lambda path: None
+    unfinished: Callable[[Path], str] = lambda path: ""
 
     def recognises(self, head: Head) -> bool:
         """Say whether a file that begins so has this format."""
         keys = head.keys | ({_ANY_LOGPROBS} if head.has_logprobs else frozenset())
-        known = any(sign <= keys for sign in self.signs)
-        return head.container in self.containers and known and keys.isdisjoint(self.without)
-
-
-def _fields(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+        known = any(keys.issuperset(sign.split()) for sign in self.signs)
+        return head.container in self.containers and known and keys.isdisjoint(self.without.split())
 
 
 #: Stands for a field that is named like log-probs, by anybody.
 _ANY_LOGPROBS = "*logprobs*"
-_TEXT = frozenset({_ANY_LOGPROBS})
 _RECIPE = "then export the batch with the recipe of `trm-bounds formats --recipe {}`"
 
 #: Formats that are read.
@@ -72,7 +58,7 @@ READ: tuple[Format, ...] = (
         file="JSONL, or Parquet with list columns; what the export recipes write",
         keys="rollout_logprobs, train_logprobs; optional mask, reward, prompt_id, kl, tv, chi2, old_logprobs, row_id",
         containers=("json", "parquet"),
-        signs=(_fields("rollout_logprobs"), _fields("train_logprobs")),
+        signs=("rollout_logprobs", "train_logprobs"),
         read=canonical.read,
         horizon=canonical.horizon,
     ),
@@ -82,9 +68,8 @@ READ: tuple[Format, ...] = (
         trainer="NeMo-RL",
         file="train_data_step{N}.jsonl, written by default",
         keys="generation_logprobs, prev_logprobs, token_loss_mask x sample_loss_mask, rewards",
-        containers=("json",),
-        signs=(_fields("generation_logprobs prev_logprobs"),),
-        read=nemo_rl.read,
+        signs=("generation_logprobs prev_logprobs",),
+        read=trainers.read_nemo_rl,
     ),
     Format(
         name="prime-rl",
@@ -92,10 +77,9 @@ READ: tuple[Format, ...] = (
         trainer="prime-rl",
         file="token_exports/step_{S}/rank_{R}.jsonl with --enable-token-export, once STABLE lies beside it",
         keys="inference_logprobs, trainer_logprobs, loss_mask (no reward)",
-        containers=("json",),
-        signs=(_fields("inference_logprobs trainer_logprobs"),),
-        read=prime_rl.read,
-        unfinished=prime_rl.unfinished,
+        signs=("inference_logprobs trainer_logprobs",),
+        read=trainers.read_prime_rl,
+        unfinished=trainers.unfinished_prime_rl,
     ),
     Format(
         name="slime",
@@ -104,8 +88,8 @@ READ: tuple[Format, ...] = (
         file="train_data/{rollout_id}.pt with --dump-details DIR (needs trm-bounds[torch])",
         keys="samples[i]: rollout_log_probs, log_probs, loss_masks; raw_reward, else rewards",
         containers=("torch",),
-        signs=(_fields("samples rollout_log_probs log_probs"),),
-        read=slime.read,
+        signs=("samples rollout_log_probs log_probs",),
+        read=trainers.read_slime,
     ),
     Format(
         name="openai",
@@ -113,8 +97,7 @@ READ: tuple[Format, ...] = (
         trainer="vLLM, OpenAI",
         file="server responses, one a line, one document, an array, or batch output: one half, joined with --train",
         keys="choices[].logprobs.content[].logprob (rollout), prompt_logprobs (train)",
-        containers=("json",),
-        signs=(_fields("choices"), _fields("custom_id response")),
+        signs=("choices", "custom_id response"),
         read=servers.read_openai,
     ),
     Format(
@@ -123,8 +106,7 @@ READ: tuple[Format, ...] = (
         trainer="SGLang",
         file="responses of /generate with return_logprob: one half, joined with --train",
         keys="meta_info.output_token_logprobs (rollout), meta_info.input_token_logprobs (train)",
-        containers=("json",),
-        signs=(_fields("meta_info"),),
+        signs=("meta_info",),
         read=servers.read_sglang,
     ),
 )
@@ -137,9 +119,8 @@ NOT_READ: tuple[Format, ...] = (
         trainer="verl",
         file="{step}.jsonl of trainer.rollout_data_dir: text, no log-probs",
         keys="input, output, score",
-        containers=("json",),
-        signs=(_fields("input output score"),),
-        without=_TEXT,
+        signs=("input output score",),
+        without=_ANY_LOGPROBS,
         advice="this is verl's rollout_data_dir dump, which holds text and no log-probs: set "
         "actor_rollout_ref.rollout.calculate_log_probs=True, " + _RECIPE.format("verl"),
     ),
@@ -150,8 +131,8 @@ NOT_READ: tuple[Format, ...] = (
         file="completions/completions_{step}.parquet of log_completions: text, no log-probs",
         keys="prompt, completion, advantage",
         containers=("parquet",),
-        signs=(_fields("prompt completion"),),
-        without=_TEXT,
+        signs=("prompt completion",),
+        without=_ANY_LOGPROBS,
         advice="these are TRL's logged completions, which hold text and no log-probs: set use_vllm=True with "
         "vllm_importance_sampling_correction=True, " + _RECIPE.format("trl"),
     ),
@@ -161,9 +142,8 @@ NOT_READ: tuple[Format, ...] = (
         trainer="AReaL",
         file="rollout/{version}/{task}.jsonl of dump_to_file: text, no log-probs",
         keys="task_id, head_version, tail_version, prompt, completion",
-        containers=("json",),
-        signs=(_fields("head_version tail_version completion"),),
-        without=_TEXT,
+        signs=("head_version tail_version completion",),
+        without=_ANY_LOGPROBS,
         advice="this is AReaL's dump_to_file, which holds text and no log-probs: set actor.recompute_logprob=true "
         "(or use_decoupled_loss), which puts prox_logp beside logprobs in the batch, and write both as canonical rows, "
         "as the recipe of `trm-bounds formats --recipe trl` does for TRL",
@@ -174,9 +154,8 @@ NOT_READ: tuple[Format, ...] = (
         trainer="ms-swift",
         file="completions.jsonl of log_completions: text, no log-probs",
         keys="prompt, completion",
-        containers=("json",),
-        signs=(_fields("prompt completion"),),
-        without=_TEXT | {"head_version"},
+        signs=("prompt completion",),
+        without=_ANY_LOGPROBS + " head_version",
         advice="these are ms-swift's logged completions, which hold text and no log-probs: with use_vllm, "
         "log_rollout_offpolicy_metrics=true puts rollout_per_token_logps beside old_per_token_logps in the batch; "
         "write both as canonical rows, as the recipe of `trm-bounds formats --recipe trl` does for TRL",
@@ -188,8 +167,8 @@ NOT_READ: tuple[Format, ...] = (
         file="rollout_data/{rollout_id}.pt of --dump-details: the rollout policy only",
         keys="samples",
         containers=("torch",),
-        signs=(_fields("samples"),),
-        without=_fields("log_probs"),
+        signs=("samples",),
+        without="log_probs",
         advice="this is a slime dump without the training engine's log_probs: read train_data/{rollout_id}.pt, which "
         "--dump-details writes beside rollout_data",
     ),
@@ -200,7 +179,7 @@ NOT_READ: tuple[Format, ...] = (
         file="DataProto.save_to_disk, global_step_{N}_training_input.pkl: never opened",
         keys="",
         containers=("pickle",),
-        signs=(frozenset(),),
+        signs=("",),
         advice="this is a pickle, which is never opened, since opening one can run code: export canonical rows from "
         "the trainer (`trm-bounds formats --recipe verl`, skyrl or trl prints ten lines that do)",
     ),
@@ -213,13 +192,7 @@ _KINDS = {b"\xff\xfe": "this is UTF-16 text", b"PK": "this is a zip archive, and
 
 
 def named(name: str) -> Format | None:
-    """Return the format of that name; None for "auto".
-
-    Raises
-    ------
-    ValueError
-        For a name that is not known, with the likely meant one; for a format that is recognised only, with what helps.
-    """
+    """Return the format of that name; None for "auto"."""
     if name == "auto":
         return None
     if name not in FORMATS:
@@ -230,13 +203,7 @@ def named(name: str) -> Format | None:
 
 
 def recognised(head: Head, path: Path) -> Format | None:
-    """Return the one format that recognises a file; None where none does.
-
-    Raises
-    ------
-    TraceError
-        If several do.
-    """
+    """Return the one format that recognises a file; None where none does."""
     found = [f for f in FORMATS.values() if f.recognises(head)]
     if len(found) > 1:
         raise TraceError(f"{path}: recognised as {', '.join(f.name for f in found)}: say which (format=, --format)")
@@ -244,13 +211,7 @@ def recognised(head: Head, path: Path) -> Format | None:
 
 
 def detect(head: Head, path: Path) -> Format:
-    """Return the format of a file; a table of unknown fields is read as canonical, which says what it lacks.
-
-    Raises
-    ------
-    TraceError
-        For what is no log at all, or of several formats.
-    """
+    """Return the format of a file; a table of unknown fields is read as canonical, which says what it lacks."""
     format = recognised(head, path)
     if format is None and head.container in FORMATS["canonical"].containers:
         return FORMATS["canonical"]
@@ -269,6 +230,58 @@ def _what_it_is(head: Head) -> str:
     return next((what for magic, what in _KINDS.items() if head.magic.startswith(magic)), "no known format")
 
 
+# --- ten lines for each trainer that keeps both log-probs in memory only: source to paste, never run from here -----
+# Each defines ``export(batch, path)``, which appends canonical rows to a JSONL file. They use nothing but
+# ``tolist``, ``sum`` and ``*`` of the trainer's tensors, and leave padding to the mask.
+
+#: Trainer -> source.
+RECIPES: Mapping[str, str] = MappingProxyType(
+    {
+        "verl": """\
+# verl: call export(batch, path) in the trainer's fit() once old_log_probs are computed (after compute_log_prob), with
+# actor_rollout_ref.rollout.calculate_log_probs=True. In bypass_mode both log-probs are one copy and prove nothing.
+import json
+
+def export(batch, path):
+    t, ids = batch.batch, batch.non_tensor_batch["uid"]
+    names = {"rollout_logprobs": "rollout_log_probs", "train_logprobs": "old_log_probs", "mask": "response_mask"}
+    rows = {name: t[key].tolist() for name, key in names.items()}
+    rows["reward"] = t["token_level_scores"].sum(-1).tolist()
+    with open(path, "a") as file:
+        for i, uid in enumerate(ids):
+            file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
+""",
+        "skyrl": """\
+# SkyRL: call export(training_input, path) in the trainer after fwd_logprobs_values_reward, before rewards and uids are
+# removed. Generator log-probs must be on (generator.sampling_params.logprobs).
+import json
+
+def export(batch, path):
+    names = {"rollout_logprobs": "rollout_logprobs", "train_logprobs": "action_log_probs", "mask": "loss_mask"}
+    rows = {name: batch[key].tolist() for name, key in names.items()}
+    rows["reward"] = batch["rewards"].sum(-1).tolist()
+    with open(path, "a") as file:
+        for i, uid in enumerate(batch.metadata["uids"]):
+            file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
+""",
+        "trl": """\
+# TRL: in a subclass of GRPOTrainer, let _generate_and_score_completions call export(output, path) on what super()
+# returns, with use_vllm=True and vllm_importance_sampling_correction=True. It has no rewards (advantages are none).
+import json
+
+def export(batch, path):
+    names = {"rollout_logprobs": "sampling_per_token_logps", "train_logprobs": "old_per_token_logps"}
+    rows = {name: batch[key].tolist() for name, key in names.items()}
+    rows["mask"] = (batch["completion_mask"] * batch.get("tool_mask", 1)).tolist()
+    prompts = zip(batch["prompt_ids"].tolist(), batch["prompt_mask"].tolist())
+    rows["prompt_tokens"] = [[t for t, kept in zip(*pair) if kept] for pair in prompts]
+    with open(path, "a") as file:
+        for i in range(len(rows["mask"])):
+            file.write(json.dumps({name: values[i] for name, values in rows.items()}) + "\\n")
+""",
+    }
+)
+
 # --- what ``trm-bounds formats`` shows -------------------------------------------------------------------------
 
 MEMORY_ONLY = f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints the lines that export it"
@@ -276,13 +289,7 @@ _SHOWN = ("name", "title", "trainer", "file", "keys", "advice")
 
 
 def recipe(trainer: str) -> str:
-    """Return the source of an export recipe.
-
-    Raises
-    ------
-    ValueError
-        For a trainer without one, with the likely meant name.
-    """
+    """Return the source of an export recipe."""
     if trainer.lower() not in RECIPES:
         raise ValueError(unknown("recipe", trainer, RECIPES))
     return RECIPES[trainer.lower()]
@@ -296,11 +303,6 @@ def to_dict() -> dict[str, Any]:
 
 def tables() -> Iterator[object]:
     """Yield two tables for people: formats that are read, and formats that are not."""
-    yield TerminalTable(
-        ["format", "trainer", "file", "its log-probs and mask"],
-        [([f.name, f.trainer, f.file, f.keys], False) for f in READ],
-    )
-    yield TerminalTable(
-        ["not read", "trainer", "file", "what would help"],
-        [([f.name, f.trainer, f.file, f.advice], False) for f in NOT_READ],
-    )
+    for formats, first, last in ((READ, "format", "its log-probs and mask"), (NOT_READ, "not read", "what would help")):
+        rows = [([f.name, f.trainer, f.file, f.advice or f.keys], False) for f in formats]
+        yield TerminalTable([first, "trainer", "file", last], rows)

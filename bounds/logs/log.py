@@ -17,7 +17,7 @@ import numpy as np
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds._text import many
-from bounds.logs.batch import Batch, Row, TraceError, Wanted, in_batches
+from bounds.logs.batch import Batch, Row, TraceError, Wanted, in_batches, natural
 from bounds.logs.checks import Checked, Checker, Reading, paired, same
 from bounds.logs.decode import look
 from bounds.logs.formats import Format, detect, named, recognised
@@ -258,7 +258,9 @@ def _find(name: str, paths: Paths, format: Format | None) -> tuple[tuple[LogFile
         if path.is_dir():
             files += _finished(_in_folder(path, format, notes), path, notes)
         elif path.is_file():
-            files.append(_by_itself(path, format))
+            files.append(_readable(path, format))
+            if reason := files[-1].format.unfinished(path):
+                raise TraceError(f"{reason}; wait for it, or create STABLE there if it is complete")
         else:
             files += _in_glob(path, format, notes)
     twice = [f for f, n in Counter(f.path.resolve() for f in files).items() if n > 1]
@@ -295,13 +297,6 @@ def _refuse_copies(paths: list[Path]) -> None:
         seen[key] = path
 
 
-def _by_itself(path: Path, format: Format | None) -> LogFile:
-    file = _readable(path, format)
-    if reason := file.format.unfinished(path):
-        raise TraceError(f"{reason}; wait for it, or create STABLE there if it is complete")
-    return file
-
-
 def _readable(path: Path, format: Format | None) -> LogFile:
     found = format or detect(look(path), path)
     if found.read is None:
@@ -310,7 +305,7 @@ def _readable(path: Path, format: Format | None) -> LogFile:
 
 
 def _in_glob(pattern: Path, format: Format | None, notes: list[str]) -> list[LogFile]:
-    places = sorted((Path(p) for p in glob.glob(str(pattern), recursive=True)), key=_natural)
+    places = [Path(p) for p in sorted(glob.glob(str(pattern), recursive=True), key=natural)]
     if not places:
         raise FileNotFoundError(f"{pattern}: no such file (a glob such as 'run/*.jsonl' is allowed)")
     files = [_readable(p, format) for p in places if p.is_file()]
@@ -320,7 +315,7 @@ def _in_glob(pattern: Path, format: Format | None, notes: list[str]) -> list[Log
 
 def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[LogFile]:
     """Find the logs below a folder, all of one format."""
-    places = sorted((p for p in folder.rglob("*") if p.is_file()), key=_natural)
+    places = sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: natural(str(p)))
     found = [(p, recognised(look(p), p)) for p in places]
     files = [LogFile(p, f) for p, f in found if f is not None and f.read is not None and format in (None, f)]
     if not files:
@@ -351,12 +346,6 @@ def _finished(files: list[LogFile], given: Path, notes: list[str]) -> list[LogFi
         raise TraceError(f"{given}: nothing that is complete: {left_out[0]}")
     notes += [f"left out: {reason}" for reason in left_out]
     return [f for f in files if not reasons[f.path]]
-
-
-def _natural(path: Path) -> list[tuple[str, int]]:
-    """Sort step_2 before step_10."""
-    parts = re.findall(r"(\D*)(\d*)", str(path), re.ASCII)
-    return [(text, int(number[:18] or -1)) for text, number in parts]
 
 
 # --- rows that belong together ----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
 from bounds._text import many
-from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches, plain_text
+from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches, natural, plain_text
 from bounds.logs.canonical import write_parquet
 from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading
 
@@ -37,36 +36,20 @@ class Seen:
 
     def __add__(self, other: Seen) -> Seen:
         places = [seen.first for seen in (self, other) if seen.count]
-        return Seen(self.count + other.count, min(places, key=_natural, default=""))
+        return Seen(self.count + other.count, min(places, key=natural, default=""))
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What was left out of a log, or not said in it; that of its parts adds up.
+    """What was left out of a log, or not said in it; that of its parts adds up."""
 
-    Attributes
-    ----------
-    empty : Seen
-        Responses without a policy token; ``padding`` of them are nothing but masked zeros, which fill a batch.
-    dropped : Seen
-        Responses with missing values, left out as asked.
-    lifted : int
-        Exact divergences slightly below 0 (rounding in the trainer), counted as 0.
-    ungrouped : Seen
-        Responses that name no prompt: each is one of its own.
-    masked : int
-        Responses with a mask.
-    notes : tuple of str
-        What was noticed when the files were found, joined and compared.
-    """
-
-    empty: Seen = Seen()
-    padding: int = 0
-    dropped: Seen = Seen()
-    lifted: int = 0
-    ungrouped: Seen = Seen()
-    masked: int = 0
-    notes: tuple[str, ...] = ()
+    empty: Seen = Seen()  # responses without a policy token
+    padding: int = 0  # of them, those of nothing but masked zeros, which fill a batch
+    dropped: Seen = Seen()  # responses with missing values, left out as asked
+    lifted: int = 0  # exact divergences slightly below 0 (rounding in the trainer), counted as 0
+    ungrouped: Seen = Seen()  # responses that name no prompt: each is one of its own
+    masked: int = 0  # responses with a mask
+    notes: tuple[str, ...] = ()  # what was noticed when the files were found, joined and compared
 
     def __add__(self, other: LeftOut) -> LeftOut:
         return LeftOut(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -233,11 +216,11 @@ class TraceSet:
                     f"{name} must be an array [B, L] of the shape of rollout_logprobs {shape}, got {a.shape}"
                 )
         for name, given in (("reward", rewards), ("prompt_id", prompt_ids)):
-            values = None if given is None else list(given)  # type: ignore[arg-type]
-            if values is not None and len(values) != shape[0]:
-                raise TraceError(f"{name} must have one entry for each of the {shape[0]} responses, got {len(values)}")
-            if values is not None:
-                columns[name] = values
+            if given is None:
+                continue
+            columns[name] = list(given)  # type: ignore[arg-type]
+            if (entries := len(columns[name])) != shape[0]:
+                raise TraceError(f"{name} must have one entry for each of the {shape[0]} responses, got {entries}")
         records = ({name: values[i] for name, values in columns.items()} for i in range(shape[0]))
         return cls.from_records(records, **options)
 
@@ -293,35 +276,21 @@ class TraceSet:
     def nothing(cls, reading: Reading, horizon: int | None, left_out: LeftOut) -> Self:
         """Make a part of a log without a response, which says what was left out."""
         none, rows = np.zeros(0), np.zeros(0, dtype=np.int64)
-        return cls(
-            rollout=none,
-            train=none,
-            starts=np.zeros(1, dtype=np.int64),
-            prompt=rows,
-            prompt_ids=(),
-            horizon=horizon or 0,
-            horizon_guessed=horizon is None,
-            reading=reading,
-            left_out=left_out,
-        )
+        part = cls(none, none, np.zeros(1, dtype=np.int64), rows, (), horizon or 0)
+        return replace(part, horizon_guessed=horizon is None, reading=reading, left_out=left_out)
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """Put the parts of one log together.
-
-        Raises
-        ------
-        TraceError
-            If no part has a response.
-        """
+        """Put the parts of one log together."""
         every = list(parts)
         left_out = sum((part.left_out for part in every), LeftOut())
         full = [part for part in every if len(part)]
         if not full:
             raise no_response(left_out)
-        columns: dict[str, Any] = {
-            name: _concatenated([getattr(part, name) for part in full]) for name in (*_PER_TOKEN, "reward")
-        }
+        columns: dict[str, Any] = {}
+        for name in (*_PER_TOKEN, "reward"):
+            arrays = [getattr(part, name) for part in full]
+            columns[name] = None if any(values is None for values in arrays) else np.concatenate(arrays)
         if any(part.kept is not None for part in full):
             columns["kept"] = np.concatenate([part.position for part in full])
         names = {name: k for k, name in enumerate(dict.fromkeys(name for part in full for name in part.prompt_ids))}
@@ -440,17 +409,6 @@ def _own_prompt(seen: Checked, row: int) -> str:
     place = seen.batch.places[row].replace("\\", "/").rsplit("/", 1)[-1]  # however the folder is written
     drawn = seen.column("rollout_logprobs")[seen.starts[row] : seen.starts[row + 1]]
     return f"{place} {zlib.crc32(drawn.tobytes()):08x}"
-
-
-def _concatenated(columns: Sequence[npt.NDArray[Any] | None]) -> Any:
-    """Put arrays one after another; None where one is not there."""
-    given = [column for column in columns if column is not None]
-    return np.concatenate(given) if len(given) == len(columns) else None
-
-
-def _natural(place: str) -> list[tuple[int, str]]:
-    """Sort row 9 before row 10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", place)]
 
 
 def _grid(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:

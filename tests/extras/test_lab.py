@@ -283,7 +283,9 @@ def test_the_log_of_a_run_has_its_steps_and_is_of_that_run(start, tmp_path):
     assert traces.horizon == TASK.horizon
     assert traces.exact == {}
     run = bounds.over_time(traces)
-    assert [(s.name, s.responses, s.prompts) for s in run.steps] == [(str(k), 48, 24) for k in (0, 2, 4)]
+    assert {step: dict(run.steps.facts_of(step)) for step in run.steps} == {
+        str(k): {"responses": 48, "prompts": 24} for k in (0, 2, 4)
+    }
     trainer = Trainer(RUN, start)
     for _ in range(2):
         trainer.advance()
@@ -296,8 +298,8 @@ def test_the_log_of_a_run_has_its_steps_and_is_of_that_run(start, tmp_path):
 
 def test_the_run_inside_the_package_is_the_one_that_is_described():
     run = bounds.over_time(bounds.example_traces("run"))
-    assert [s.name for s in run.steps] == [str(k) for k in range(0, 21, 2)]
-    assert {(s.responses, s.prompts) for s in run.steps} == {(48, 24)}
+    assert list(run.steps) == [str(k) for k in range(0, 21, 2)]
+    assert all(run.steps.facts_of(step) == {"responses": 48, "prompts": 24} for step in run.steps)
     assert bounds.example_traces("run").horizon == Task().horizon
 
 
