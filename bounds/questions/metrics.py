@@ -107,7 +107,7 @@ class MetricsTable(Result):
 
 
 def metrics(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float = 0.95) -> MetricsTable:
-    """Estimate every scalar of :data:`METRICS`, with an interval.
+    """Estimate every scalar of :data:`bounds.questions.metrics.METRICS`, with an interval.
 
     Parameters
     ----------
