@@ -468,6 +468,11 @@ def test_a_mask_under_another_name_or_in_some_rows_only_is_refused(tmp_path):
     path.write_text(json.dumps({**GOOD, "loss_mask": [1, 1, 0]}))
     with pytest.raises(bounds.TraceError, match=r"log.jsonl:1: row 0: loss_mask is not read"):
         bounds.read_traces(path)
+    for field, value in (("loss_mask", [1, 1, 0]), ("rewards", 1.0)):
+        later = {name: x for name, x in GOOD.items() if name != "reward"} | {field: value}
+        path.write_text(json.dumps(GOOD) + "\n" + json.dumps(later))
+        with pytest.raises(bounds.TraceError, match=rf"log.jsonl:2: row 1: {field} is not read"):
+            bounds.read_traces(path)
     pd.DataFrame([{**GOOD, "token_mask": [1, 1, 0]}]).to_parquet(tmp_path / "log.parquet")
     with pytest.raises(bounds.TraceError, match="token_mask is not read"):
         bounds.read_traces(tmp_path / "log.parquet")

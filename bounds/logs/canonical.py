@@ -71,7 +71,10 @@ def _json(path: Path) -> Iterator[Row]:
     for row, (place, text) in enumerate(documents(path)):
         where = f"{place}: row {row}"
         record = msgspec.structs.asdict(decode(decoder, text, where))
-        if row == 0 or record["rollout_logprobs"] is None or record["train_logprobs"] is None:
+        lacking = record["rollout_logprobs"] is None or record["train_logprobs"] is None
+        masked = record["mask"] is None and b'mask"' in text  # under another name, it may be
+        rewarded = record["reward"] is None and b'"rewards"' in text
+        if row == 0 or lacking or masked or rewarded:
             record |= {key: ... for key in field_names(text) if key not in _FIELDS}  # which can then be pointed out
         yield where, record
 
