@@ -13,7 +13,7 @@ from bounds._checks import MAX_HORIZON, number, takes_parameters_of, unknown
 from bounds._rounding import exact, largest_float, largest_integer, round_up
 from bounds.rules.bound import PUBLISHED, Bound
 from bounds.rules.profile import FIELDS, Profile, is_array
-from bounds.rules.unified import unified
+from bounds.rules.unified import RULES, unified
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,21 +74,23 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
     target = number("target", target, 0.0, toward=-math.inf)
     top = INVERTIBLE[quantity]
 
-    def best(x: float) -> Bound | None:
-        table = unified(**with_quantity(quantity, x, known))
-        return table.best_published if published else table.best
-
-    if best(top) is None:
-        withheld = unified(**with_quantity(quantity, top, known)).withheld
-        reasons = "; ".join(dict.fromkeys(w.reason for w in withheld if not published or w.family == PUBLISHED))
+    table = unified(**with_quantity(quantity, top, known))
+    if (table.best_published if published else table.best) is None:
+        reasons = "; ".join(dict.fromkeys(w.reason for w in table.withheld if not published or w.family == PUBLISHED))
         raise ValueError(f"no {'published ' if published else ''}rule can be evaluated with what is known: {reasons}")
+    rules = [rule for rule in RULES if rule.in_b_star or not published]
     limit = Profile.of(known).resolve("kl_seq") if quantity in ("kl_seq", "mean_kl_token") else None
 
     def holds(x: float) -> bool:
-        if limit is not None and with_quantity(quantity, x, known)["kl_seq"] > limit.value:
+        """Say whether a rule proves the target; those that do not at one value do not at larger ones."""
+        nonlocal rules
+        fields = with_quantity(quantity, x, known)
+        if limit is not None and fields["kl_seq"] > limit.value:
             return False
-        found = best(x)
-        return found is not None and found.value <= target
+        profile = Profile.of(fields)
+        proving = [r for r in rules if isinstance(b := r.evaluate(profile), Bound) and b.value <= target]
+        rules = proving or rules
+        return bool(proving)
 
     found = largest_integer(holds, 1, MAX_HORIZON) if quantity == "T" else largest_float(holds, 0.0, top)
     if found is None:
