@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy import stats
 
 import bounds
 from bounds.certificate.guarantees import HYPOTHESES, guarantees, prompts_needed
+from bounds.certificate.kept import scaled
 from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.results import Standing
@@ -326,6 +328,34 @@ def test_a_cap_on_ratios_bounds_exact_columns_too():
     with_bound = bounds.certify(bounds.example_traces()).estimates["worst_case_error_measured"]
     assert with_bound.standing is Standing.MEASURED
     assert with_bound.high > with_bound.value
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ends_in_units_of_the_reward_are_rounded_outward(seed):
+    """To the nearest float the spread, and each end times it, would be too small half of the time."""
+    rng = np.random.default_rng(seed)
+    lowest, highest = (float(x) for x in np.sort(rng.normal(0.0, 3.0, 2)))
+    spread = Fraction(highest) - Fraction(lowest)
+    rows = [
+        {
+            "prompt_id": f"p{k}",
+            "reward": float(rng.choice([lowest, highest])),
+            "rollout_logprobs": [-1.0, -2.0],
+            "train_logprobs": (np.array([-1.0, -2.0]) + rng.normal(0.0, 0.01, 2)).tolist(),
+        }
+        for k in range(400)
+    ]
+    traces = bounds.TraceSet.from_records(rows, horizon=2, reward_range=(lowest, highest))
+    assert Fraction(Summary.of(traces).reward_spread) >= spread
+    ends = bounds.Interval(0.0, float(-rng.random()), float(rng.random()), 0.95, Standing.MEASURED, "")
+    wider = scaled(ends, 1.7)
+    assert Fraction(wider.low) <= Fraction(ends.low) * Fraction(1.7)
+    assert Fraction(wider.high) >= Fraction(ends.high) * Fraction(1.7)
+    unit = bounds.TraceSet.from_records([{**row, "reward": 0.0} for row in rows], horizon=2)
+    error, of_unit = (bounds.certify(t).estimates["worst_case_error_measured"].high for t in (traces, unit))
+    assert Fraction(error) >= Fraction(of_unit) * spread * (1 - Fraction(2) ** -52)  # of_unit is rounded up
+    without = bounds.Interval(math.nan, -math.inf, math.inf, 0.95, Standing.ESTIMATED, "")
+    assert (scaled(without, 1.7).low, scaled(without, 1.7).high) == (-math.inf, math.inf)
 
 
 def test_one_prompt_is_spoken_of_by_itself():

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bounds._checks import FloatArray, unknown
-from bounds._rounding import exact
+from bounds._rounding import exact, round_up
 from bounds.certificate.findings import odd_mean_ratio, support_gap
 from bounds.certificate.kept import no_mask
 from bounds.certificate.summary import Summary
@@ -120,7 +120,7 @@ def _worst_case_error_measured(log: _Log) -> Interval:
     s, values = log.summary, prompt_means(log["capped_mass"], log.summary.prompt)
     kept = betting(values, log.confidence, low=1.0 - s.horizon - 1e-9, side="lower")
     standing = Standing.ASSUMED if s.horizon_guessed else s.standing
-    high = math.nextafter(log.spread * (1.0 - kept.low), math.inf)
+    high = round_up(exact(log.spread) * (1 - exact(kept.low)))
     value, of = log.spread * (1.0 - kept.value), "1 - min(P, 1+S), an upper limit"
     return Interval(value, -math.inf, high, log.confidence, standing, kept.method, of)
 

@@ -262,11 +262,9 @@ class Gain:
         if math.isfinite(value) and not low <= value <= high:  # heavy tails take a mean beyond what can be
             what += f", whose mean {self.spread * value:.3g} lies beyond and is cut"
         value = min(max(value, low), high) if math.isfinite(value) else math.inf
-        if self.spread != 1.0:
-            low, high = math.nextafter(self.spread * low, -math.inf), math.nextafter(self.spread * high, math.inf)
         standing = max(lower.standing, upper.standing, self.standing)
         of, method = "R(P-1) and (1-R)(1-P)", f"{lower.method}, {what}"
-        return Interval(self.spread * value, low, high, self.confidence, standing, method, of)
+        return scaled(Interval(value, low, high, self.confidence, standing, method, of), self.spread)
 
 
 def _half(confidence: float) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
+from bounds._rounding import exact, round_down, round_up
 from bounds._text import many, span
 from bounds.certificate.statistics import prompt_weights, times
 from bounds.certificate.summary import Summary
@@ -90,8 +91,12 @@ def share_of(part: FloatArray, whole: FloatArray, prompt: IntArray, confidence: 
 
 
 def scaled(interval: Interval, factor: float) -> Interval:
-    """Return an interval in another unit."""
-    return replace(interval, value=factor * interval.value, low=factor * interval.low, high=factor * interval.high)
+    """Return an interval in another unit, its ends rounded outward."""
+    low, high = (
+        rounded(exact(end) * exact(factor)) if math.isfinite(end) else end
+        for end, rounded in ((interval.low, round_down), (interval.high, round_up))
+    )
+    return replace(interval, value=factor * interval.value, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True)

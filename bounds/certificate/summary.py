@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray, unknown
 from bounds._files import whole_file
+from bounds._rounding import exact, round_up
 from bounds._text import many
 from bounds.certificate.findings import CHECKS, Look
 from bounds.certificate.statistics import (
@@ -262,9 +263,9 @@ class Summary(_Known):
 
     @property
     def reward_spread(self) -> float:
-        """The largest minus the smallest reward that is declared."""
+        """The largest minus the smallest reward that is declared, rounded up: a wider range holds them, too."""
         low, high = self.reading.reward_range
-        return high - low
+        return round_up(exact(high) - exact(low))
 
     @property
     def unit_reward(self) -> FloatArray:
