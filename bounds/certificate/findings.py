@@ -44,22 +44,27 @@ SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": 
 
 
 class Kind(StrEnum):
-    """What a finding is about, on how much of what it is counted, and what it does to the result."""
+    """What a finding is about, on how much of what it is counted, and what it does to the result.
+
+    What ``refutes`` says that the columns are not the log-probs of two policies at the sampled tokens: nothing that
+    rests on them is guaranteed, and no requirement of it is met.
+    """
 
     unit: str
     effect: str
+    refutes: bool
 
-    def __new__(cls, value: str, unit: str, effect: str) -> Self:
+    def __new__(cls, value: str, unit: str, effect: str, refutes: bool = False) -> Self:
         """Return the member of that value."""
         kind = str.__new__(cls, value)
-        kind._value_, kind.unit, kind.effect = value, unit, effect
+        kind._value_, kind.unit, kind.effect, kind.refutes = value, unit, effect, refutes
         return kind
 
     SUPPORT_GAP = "support_gap", "tokens", "rules that need theta << roll are withdrawn, KL is taken from k1"
-    MEAN_RATIO = "mean_ratio", "tokens", "every divergence is wrong"
-    REFUTED = "refuted", "responses", "this log is not what the guarantees take it for: nothing is guaranteed"
+    MEAN_RATIO = "mean_ratio", "tokens", "every divergence is wrong", True
+    REFUTED = "refuted", "responses", "this log is not what the guarantees take it for: nothing is guaranteed", True
     CONTRADICTION = "contradiction", "responses", "no bound uses that estimate"
-    COPIED = "copied", "tokens", "every divergence is 0, and says nothing"
+    COPIED = "copied", "tokens", "every divergence is 0, and says nothing", True
     REPEATED = "repeated", "responses", "they count twice, and intervals are too narrow"
     TEMPERATURE = "temperature", "tokens", "the divergence is that of the rescaling, too"
     MIXTURE = "mixture", "responses", "what is said is of their average"
