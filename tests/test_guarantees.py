@@ -12,12 +12,13 @@ import pytest
 from scipy import stats
 
 import bounds
+from bounds.certificate.estimates import estimate
 from bounds.certificate.guarantees import HYPOTHESES, guarantees, prompts_needed
-from bounds.certificate.kept import scaled
+from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.results import Standing
-from tests.coverage_certificates import WORLDS, covered, too_few, world
+from tests.coverage_certificates import MASK, WORLDS, covered, too_few, world
 
 
 def log(rows, base=-6.0, **options):
@@ -106,6 +107,30 @@ def test_they_are_in_units_of_the_reward():
     for name in ("improvement", "improvement_these_prompts"):
         assert getattr(ten, name).low == pytest.approx(10.0 * getattr(one, name).low)
         assert getattr(ten, name).high == pytest.approx(10.0 * getattr(one, name).high)
+
+
+@pytest.mark.parametrize("assumed", [{}, {"log_ratio_max": 1.0}])
+def test_a_side_that_was_declared_has_the_whole_error(assumed):
+    """Its end is that of both sides at twice the error; the other end is that of the range."""
+    summary = Summary.of(bounds.example_traces(), statistics=MASK.statistics)
+    keep = kept(summary, MASK)
+
+    def found(confidence, side):
+        of_log = estimate(summary, confidence, assumed, side=side).intervals
+        cap = assumed.get("log_ratio_max")
+        of_gain = guarantees(summary, confidence, keep, cap=cap, side=side).intervals
+        return {**of_log, **of_gain, "acceptance": acceptance(summary, MASK, keep, confidence, side=side)}
+
+    both, lower, upper = found(0.9, "both"), found(0.95, "lower"), found(0.95, "upper")
+    one_end = {"worst_case_error_measured", "max_k2"}
+    for name in both.keys() - one_end:
+        assert lower[name].low == pytest.approx(both[name].low, rel=1e-9), name
+        assert upper[name].high == pytest.approx(both[name].high, rel=1e-9), name
+        assert lower[name].high >= both[name].high, name
+        assert upper[name].low <= both[name].low, name
+    ranges = lower["improvement"].high, upper["improvement"].low, lower["acceptance"].high, lower["kl_seq_k1"].high
+    assert ranges == (1.0, -1.0, 1.0, math.inf)
+    assert upper["improvement_by_log_surrogate"].low == -math.inf
 
 
 def test_prompts_needed_is_where_the_lower_limit_turns_positive():

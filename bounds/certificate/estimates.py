@@ -17,7 +17,7 @@ from bounds.certificate.kept import no_mask
 from bounds.certificate.summary import Summary
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3, shortfall
-from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
+from bounds.intervals import Side, betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.results import Interval, Standing
 
 
@@ -37,13 +37,15 @@ class Estimates:
     support_gap: bool
 
 
-def estimate(summary: Summary, confidence: float, assumed: Mapping[str, Any]) -> Estimates:
+def estimate(summary: Summary, confidence: float, assumed: Mapping[str, Any], *, side: Side = "both") -> Estimates:
     """Estimate everything that a certificate shows, as means over prompts of the mean over a prompt's responses.
 
-    Of what is assumed, ``log_ratio_max`` bounds what a token adds; ``absolutely_continuous`` and ``support_gap`` say
-    what supports are. The log is refused if mean rho is clearly above 1.01, and nothing was assumed of supports.
+    ``side`` is where the error of each interval may be: a gate that was declared to ask for one end has it at the full
+    level. Of what is assumed, ``log_ratio_max`` bounds what a token adds; ``absolutely_continuous`` and
+    ``support_gap`` say what supports are. The log is refused if mean rho is clearly above 1.01, and nothing was assumed
+    of supports.
     """
-    log = _Log(summary, confidence, assumed)
+    log = _Log(summary, confidence, assumed, side)
     found = {n: e.make(log) if e.needs in summary else _WITHOUT.get(e.needs) for n, e in ESTIMATES.items()}
     reasons = {name: why for name, why in found.items() if isinstance(why, str)}
     intervals = {n: None if isinstance(i, str) else i for n, i in found.items() if i is not None}
@@ -67,10 +69,10 @@ def kl_of_responses(summary: Summary, assumed: Mapping[str, Any] = MappingProxyT
 
 
 class _Log:
-    """A log, of which intervals are made at one confidence and under what is assumed."""
+    """A log, of which intervals are made at one confidence, for one side or both, and under what is assumed."""
 
-    def __init__(self, summary: Summary, confidence: float, assumed: Mapping[str, Any]) -> None:
-        self.summary, self.confidence = summary, confidence
+    def __init__(self, summary: Summary, confidence: float, assumed: Mapping[str, Any], side: Side) -> None:
+        self.summary, self.confidence, self.side = summary, confidence, side
         self.cap: float | None = assumed.get("log_ratio_max")
         self.gap = support_gap(summary, assumed)
         self.kl, self.how = kl_of_responses(summary, assumed)
@@ -81,11 +83,13 @@ class _Log:
 
     def mean(self, values: FloatArray, of: str, low: float = 0.0, high: float = math.inf) -> Interval:
         """Return an asymptotic interval."""
-        return replace(clustered_mean(values, self.summary.prompt, self.confidence, low=low, high=high), of=of)
+        found = clustered_mean(values, self.summary.prompt, self.confidence, low=low, high=high, side=self.side)
+        return replace(found, of=of)
 
     def bounded(self, values: FloatArray, of: str, low: float, high: float) -> Interval:
         """Return an interval of values in a known range: true at its confidence for every sample size."""
-        found = betting(prompt_means(values, self.summary.prompt), self.confidence, low=low, high=high)
+        means = prompt_means(values, self.summary.prompt)
+        found = betting(means, self.confidence, low=low, high=high, side=self.side)
         return replace(found, standing=self.summary.standing, of=of)
 
     def capped(self, values: FloatArray, of: str, of_token: Callable[[float], float]) -> Interval:
@@ -100,7 +104,8 @@ class _Log:
 
     def per_token(self, sums: FloatArray, of: str, low: float = -math.inf) -> Interval:
         """Return an interval of the pooled mean over all tokens, from sums over those of each response."""
-        return replace(clustered_ratio(sums, self["length"], self.summary.prompt, self.confidence, low=low), of=of)
+        found = clustered_ratio(sums, self["length"], self.summary.prompt, self.confidence, low=low, side=self.side)
+        return replace(found, of=of)
 
 
 def _kl_seq(log: _Log) -> Interval | str:

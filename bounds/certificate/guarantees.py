@@ -14,20 +14,30 @@ mask M of the prompt and the response,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray
+from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds._rounding import largest_integer
 from bounds._text import shown
 from bounds.certificate.kept import UnderMask, scaled
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
-from bounds.intervals import INTERVALS, betting, betting_these_prompts, clustered_mean, leave_one_out, prompt_means
+from bounds.intervals import (
+    INTERVALS,
+    MeanInterval,
+    Side,
+    betting,
+    betting_these_prompts,
+    clustered_mean,
+    leave_one_out,
+    prompt_means,
+)
 from bounds.intervals.betting import LEVELS
+from bounds.intervals.ends import mean_of
 from bounds.results import Interval, Standing, jsonable
 from bounds.rules.bound import Bound, in_words
 
@@ -165,16 +175,20 @@ def guarantees(
     cap: float | None = None,
     by_surrogate: Interval | None = None,
     claim: Claim | None = None,
+    side: Side = "both",
 ) -> Guarantees:
     """Return every interval of J(theta) - J(roll), each at that confidence; without rewards nothing is guaranteed.
+
+    ``side`` is where the error of each may be: a gate that was declared to ask for one end has it at the full level,
+    and the other end is that of the range.
 
     ``keep`` [N] says which responses a mask keeps; under a support gap, what needs theta << roll is left out; ``cap``
     is an assumed one on abs(log ratio). ``by_surrogate`` is what the bounds say, ``claim`` what the paper would.
     """
     if "reward" not in summary:
         return Guarantees()
-    gain, log_ratio, prompt = Gain(summary, confidence), summary["log_ratio_sum"], summary.prompt
-    by_log = clustered_mean(gain.spread * times(gain.reward, log_ratio), prompt, confidence)
+    gain, log_ratio, prompt = Gain(summary, confidence, side=side), summary["log_ratio_sum"], summary.prompt
+    by_log = clustered_mean(gain.spread * times(gain.reward, log_ratio), prompt, confidence, side=side)
     found = {
         "improvement": gain.new_prompts(),
         "improvement_these_prompts": gain.these_prompts(),
@@ -182,22 +196,22 @@ def guarantees(
         **{f"improvement_{name}": gain.truncated(name) for name in _COMPARED},
         "improvement_by_surrogate": by_surrogate,
         "improvement_by_log_surrogate": replace(by_log, high=math.inf, of="R log P"),
-        "improvement_under_mask": None if keep is None else masked(summary, keep, confidence, cap),
+        "improvement_under_mask": None if keep is None else masked(summary, keep, confidence, cap, side),
     }
     return Guarantees(
         {name: interval for name, interval in found.items() if interval is not None},
         claim,
         kept_gain=None if keep is None else gain.mean(times(keep * gain.reward, log_ratio)),
         rejected_reward=None if keep is None else gain.mean(~keep * gain.reward),
-        prompts_needed=prompts_needed(prompt_means(gain.gain, prompt), gain.half),
+        prompts_needed=prompts_needed(prompt_means(gain.gain, prompt), gain.end),
     )
 
 
 class Gain:
     """R(P-1) and (1-R)(1-P) of responses, R mapped to [0, 1]; intervals of J(theta) - J(roll) in units of the reward.
 
-    ``confidence`` is that of each interval as a whole: each end may fail with half of the error. ``rows`` [N] are the
-    responses to look at (whole prompts).
+    ``confidence`` is that of each interval as a whole: each end may fail with half of the error, or the one that
+    ``side`` names with all of it. ``rows`` [N] are the responses to look at (whole prompts).
 
     Examples
     --------
@@ -207,16 +221,18 @@ class Gain:
     (-0.17, 0.19, 'measured')
     """
 
-    def __init__(self, summary: Summary, confidence: float, rows: BoolArray | None = None) -> None:
+    def __init__(
+        self, summary: Summary, confidence: float, rows: BoolArray | None = None, *, side: Side = "both"
+    ) -> None:
         here = slice(None) if rows is None else rows
         self.spread, self.standing = summary.reward_spread, summary.standing
-        self.prompt, self.confidence = summary.prompt[here], confidence
+        self.prompt, self.confidence, self.side = summary.prompt[here], confidence, side
         self.reward = summary.unit_reward[here]
         with np.errstate(over="ignore"):
             self.excess = np.expm1(summary["log_ratio_sum"][here])  # P - 1
         self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
-        self.half = _half(confidence)
-        self.vacuous = 1.0 - self.half > (1.0 - confidence) / 2.0  # half of the error is less than float64 can say
+        self.end = one_end(confidence, side)
+        self.vacuous = side == "both" and 1.0 - self.end > (1.0 - confidence) / 2.0  # less than float64 can say
 
     def mean(self, values: FloatArray) -> float:
         """Average over prompts, in units of the reward."""
@@ -224,71 +240,78 @@ class Gain:
 
     def new_prompts(self) -> Interval:
         """Bound it for new prompts, at every sample size, with no assumption on the policies."""
-        gain, loss = prompt_means(self.gain, self.prompt), prompt_means(self.loss, self.prompt)
-        return self._joined(
-            betting(gain, self.half, low=-1.0, side="lower"),
-            betting(loss, self.half, high=1.0, side="upper"),
-            "new prompts",
-        )
+        return self._joined(self._of_means(betting), self.gain, self.loss, "new prompts")
 
     def these_prompts(self) -> Interval:
         """Bound its average over these prompts, likewise."""
-        return self._joined(
-            betting_these_prompts(self.gain, self.prompt, self.half, low=-1.0, side="lower"),
-            betting_these_prompts(self.loss, self.prompt, self.half, high=1.0, side="upper"),
-            "these prompts",
-        )
+        return self._joined(betting_these_prompts, self.gain, self.loss, "these prompts")
 
     def asymptotic(self) -> Interval:
         """Estimate by leave-one-out, clustered by prompt; needs theta << roll."""
         with np.errstate(over="ignore"):
-            found = leave_one_out(self.reward, self.excess + 1.0, self.prompt, self.confidence)
+            found = leave_one_out(self.reward, self.excess + 1.0, self.prompt, self.confidence, side=self.side)
         return replace(scaled(found, self.spread), of="(R-b)(P-1), b from the other responses")
 
     def truncated(self, name: str) -> Interval:
         """Bound by another method, which needs P to be cut on both sides."""
         most = _TRUNCATE_AT - 1.0
         capped = np.minimum(self.excess, most)
-        gain, loss = (prompt_means(v, self.prompt) for v in (self.reward * capped, (self.reward - 1.0) * capped))
-        return self._joined(
-            INTERVALS[name](gain, self.half, low=-1.0, high=most, side="lower"),
-            INTERVALS[name](loss, self.half, low=-most, high=1.0, side="upper"),
-            f"P cut at {_TRUNCATE_AT:g}",
-        )
+        gain, loss = self.reward * capped, (self.reward - 1.0) * capped
+        return self._joined(self._of_means(INTERVALS[name]), gain, loss, f"P cut at {_TRUNCATE_AT:g}", most)
 
-    def _joined(self, lower: Interval, upper: Interval, what: str) -> Interval:
-        value = (lower.value + upper.value) / 2.0  # of (R - 1/2)(P - 1): its mean lies between, for any supports
-        low, high = (-1.0, 1.0) if self.vacuous else (lower.low, upper.high)
+    def _of_means(self, method: MeanInterval) -> Callable[..., Interval]:
+        """Return a method that takes responses and their prompts, by the means of these."""
+
+        def of_responses(values: FloatArray, prompt: IntArray, confidence: float, **range_and_side: Any) -> Interval:
+            return method(prompt_means(values, prompt), confidence, **range_and_side)
+
+        return of_responses
+
+    def _joined(
+        self, method: Callable[..., Interval], gain: FloatArray, loss: FloatArray, what: str, most: float = math.inf
+    ) -> Interval:
+        """Join the lower end of the mean gain and the upper end of the mean loss, or of the range if not asked for."""
+        low, high, standing, how = -1.0, 1.0, self.standing, ""
+        if self.side != "upper" and not self.vacuous:
+            lower = method(gain, self.prompt, self.end, low=-1.0, high=most, side="lower")
+            low, standing, how = lower.low, max(lower.standing, standing), lower.method
+        if self.side != "lower" and not self.vacuous:
+            upper = method(loss, self.prompt, self.end, low=-most, high=1.0, side="upper")
+            high, standing, how = upper.high, max(upper.standing, standing), upper.method
+        # of (R - 1/2)(P - 1): its mean lies between, for any supports
+        value = sum(mean_of(prompt_means(v, self.prompt)) for v in (gain, loss)) / 2.0
         if math.isfinite(value) and not low <= value <= high:  # heavy tails take a mean beyond what can be
             what += f", whose mean {self.spread * value:.3g} lies beyond and is cut"
         value = min(max(value, low), high) if math.isfinite(value) else math.inf
-        standing = max(lower.standing, upper.standing, self.standing)
-        of, method = "R(P-1) and (1-R)(1-P)", f"{lower.method}, {what}"
-        return scaled(Interval(value, low, high, self.confidence, standing, method, of), self.spread)
+        of, how = "R(P-1) and (1-R)(1-P)", f"{how or 'no data is enough'}, {what}"
+        return scaled(Interval(value, low, high, self.confidence, standing, how, of), self.spread)
 
 
-def _half(confidence: float) -> float:
-    """Return the confidence of one end where each may fail with half of the error."""
-    return min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST)
+def one_end(confidence: float, side: Side) -> float:
+    """Return the confidence of one end: each may fail with half of the error, or the one that is asked with all."""
+    return min(math.nextafter((1.0 + confidence) / 2.0, 1.0), _LARGEST) if side == "both" else confidence
 
 
-def masked(summary: Summary, keep: BoolArray, confidence: float, cap: float | None = None) -> Interval:
+def masked(
+    summary: Summary, keep: BoolArray, confidence: float, cap: float | None = None, side: Side = "both"
+) -> Interval:
     """Return both sides of the guarantee that looks at kept responses only.
 
     Each end is a one-sided clustered t-limit; or, under an assumed ``cap`` on abs(log ratio), the end of a bet, since
     log P is then at most ``cap`` times the horizon.
     """
-    spread, under = summary.reward_spread, UnderMask(summary, confidence)
+    spread, under = summary.reward_spread, UnderMask(summary, confidence, side=side)
     if cap is None:
         (lower, upper), standing = under.ends(keep), Standing.ESTIMATED
     else:
-        reach = 1.0 + summary.horizon * cap * (1.0 + 2e-6)
+        reach, end = 1.0 + summary.horizon * cap * (1.0 + 2e-6), one_end(confidence, side)
         below, above = (prompt_means(v, summary.prompt) for v in under.values(keep))
-        lower = betting(below, _half(confidence), low=-reach, high=reach, side="lower")
-        upper = betting(above, _half(confidence), low=-reach, high=reach, side="upper")
+        lower = betting(below, end, low=-reach, high=reach, side="lower")
+        upper = betting(above, end, low=-reach, high=reach, side="upper")
         lower, upper, standing = scaled(lower, spread), scaled(upper, spread), Standing.ASSUMED
     value, of = (lower.value + upper.value) / 2.0, "M R log P - (1-M) R and its mirror"
-    low, high = max(lower.low, -spread), min(upper.high, spread)
+    low = -spread if side == "upper" else max(lower.low, -spread)
+    high = spread if side == "lower" else min(upper.high, spread)
     return Interval(value, low, high, confidence, standing, lower.method, of)
 
 

@@ -12,7 +12,7 @@ from bounds._rounding import exact, round_down, round_up
 from bounds._text import many, span
 from bounds.certificate.statistics import prompt_weights, times
 from bounds.certificate.summary import Summary
-from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
+from bounds.intervals import Side, betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.masks.mask import Mask
 from bounds.results import Interval, IntervalTable, Standing
 
@@ -28,17 +28,23 @@ def kept(summary: Summary, mask: Mask) -> BoolArray:
 
 
 def acceptance(
-    summary: Summary, mask: Mask | None, keep: BoolArray, confidence: float, rows: BoolArray | None = None
+    summary: Summary,
+    mask: Mask | None,
+    keep: BoolArray,
+    confidence: float,
+    rows: BoolArray | None = None,
+    *,
+    side: Side = "both",
 ) -> Interval:
     """Return the share of the responses (of those ``rows`` [N]) that a mask keeps, for every sample size.
 
-    ``keep`` [N] says which; where no mask drops a response, 1 is no estimate.
+    ``keep`` [N] says which, ``side`` where the error may be; where no mask drops a response, 1 is no estimate.
     """
     if mask is None or not mask.dropping:
         return no_mask(confidence)
     here = slice(None) if rows is None else rows
     means = prompt_means(keep[here].astype(np.float64), summary.prompt[here])
-    found = betting(means, confidence, low=0.0, high=1.0)
+    found = betting(means, confidence, low=0.0, high=1.0, side=side)
     return replace(found, standing=summary.standing, of="responses that are kept")
 
 
@@ -187,14 +193,17 @@ class UnderMask:
     """The guarantee of J(theta) - J(roll) under masks, on one log.
 
     Without rewards, acceptance is all that can be said; the other intervals are asymptotic and prompt-clustered.
-    ``rows`` [N] are the responses to look at (whole prompts).
+    ``rows`` [N] are the responses to look at (whole prompts), ``side`` is where the error of a mean may be.
 
     Notes
     -----
     S - Phi = log P on every response, so the lower end is E[R (M (1 + log P) - 1)]: nothing cancels or overflows.
     """
 
-    def __init__(self, summary: Summary, confidence: float, rows: BoolArray | None = None) -> None:
+    def __init__(
+        self, summary: Summary, confidence: float, rows: BoolArray | None = None, *, side: Side = "both"
+    ) -> None:
+        self._side = side
         self._rows, here = rows, slice(None) if rows is None else rows
         self._summary, self._confidence, self._spread = summary, confidence, summary.reward_spread
         self._prompt: IntArray = np.unique(summary.prompt[here], return_inverse=True)[1]
@@ -253,7 +262,7 @@ class UnderMask:
         return reward * (np.where(keep, 1.0 + self._log_product, 0.0) - 1.0)
 
     def _mean(self, values: FloatArray, low: float = -math.inf) -> Interval:
-        return clustered_mean(values, self._prompt, self._confidence, low=low)
+        return clustered_mean(values, self._prompt, self._confidence, low=low, side=self._side)
 
     def _scaled_share(self, values: FloatArray) -> Interval:
         """Return the mean of values in [0, 1], in units of the reward."""

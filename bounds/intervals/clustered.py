@@ -127,7 +127,13 @@ def leave_one_out_baseline(reward: FloatArray, group: IntArray) -> FloatArray:
 
 
 def clustered_mean(
-    values: FloatArray, prompt: IntArray, confidence: float, *, low: float = -math.inf, high: float = math.inf
+    values: FloatArray,
+    prompt: IntArray,
+    confidence: float,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    side: Side = "both",
 ) -> Interval:
     """Average over prompts the mean over a prompt's responses, with a t-interval over prompts.
 
@@ -139,6 +145,8 @@ def clustered_mean(
         Nominal coverage; reached only as the number of prompts grows.
     low, high : float
         Where the true mean lies for certain: the interval is cut there.
+    side : "both", "lower" or "upper"
+        Where the error may be; the other end is then that of the range.
 
     Returns
     -------
@@ -152,7 +160,7 @@ def clustered_mean(
     means = np.bincount(prompt, weights=values) / np.bincount(prompt)
     value = float(means.mean())
     residual = means - value if math.isfinite(value) else means
-    return _t_interval(value, residual, confidence, low, high, "prompt mean, t")
+    return _t_interval(value, residual, confidence, low, high, side, "prompt mean, t")
 
 
 def clustered_ratio(
@@ -162,6 +170,7 @@ def clustered_ratio(
     confidence: float,
     *,
     low: float = -math.inf,
+    side: Side = "both",
 ) -> Interval:
     """Estimate the pooled ratio sum(numerator) / sum(denominator), clustered by prompt (delta method).
 
@@ -169,7 +178,7 @@ def clustered_ratio(
     ----------
     numerator, denominator, prompt : arrays [N]
         Of each response; prompts are 0, 1, ...
-    confidence, low
+    confidence, low, side
         As in :func:`clustered_mean`.
 
     Returns
@@ -181,7 +190,7 @@ def clustered_ratio(
     bottom = np.asarray(np.bincount(prompt, weights=denominator), dtype=np.float64)
     value = float(top.sum() / bottom.sum())
     residual = (top - value * bottom) / bottom.mean() if math.isfinite(value) else top
-    return _t_interval(value, residual, confidence, low, math.inf, "pooled tokens, clustered t")
+    return _t_interval(value, residual, confidence, low, math.inf, side, "pooled tokens, clustered t")
 
 
 def _standard_error(residual: FloatArray) -> float:
@@ -193,13 +202,14 @@ def _standard_error(residual: FloatArray) -> float:
 
 
 def _t_interval(
-    value: float, residual: FloatArray, confidence: float, low: float, high: float, method: str
+    value: float, residual: FloatArray, confidence: float, low: float, high: float, side: Side, method: str
 ) -> Interval:
     from scipy.special import stdtrit
 
     n, error, margin = residual.size, _standard_error(residual), math.inf
     if math.isfinite(value) and math.isfinite(error):
-        margin = float(stdtrit(n - 1, (1.0 + confidence) / 2.0)) * error
-    bottom = low if math.isinf(value) else max(low, value - margin)
-    top = math.inf if math.isinf(value) else min(high, value + margin)
+        margin = float(stdtrit(n - 1, (1.0 + confidence) / 2.0 if side == "both" else confidence)) * error
+    high = math.inf if math.isinf(value) else high
+    bottom = low if math.isinf(value) or side == "upper" else max(low, value - margin)
+    top = high if side == "lower" else min(high, value + margin)
     return Interval(value, bottom, top, confidence, Standing.ESTIMATED, f"{method}, {many(n, 'prompt')}")
