@@ -44,8 +44,11 @@ def horizon(path: Path) -> int | None:
     return None if said is None else int(said)
 
 
-def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int) -> None:
-    """Write rows, with the horizon in the file's metadata; ``dtype`` of log-probs is float32 or float64."""
+def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int, level: int = 19) -> None:
+    """Write rows, with the horizon in the file's metadata; ``dtype`` of log-probs is float32 or float64.
+
+    ``level`` is zstd's: 19 for a file that is kept, 1 for one that must be written soon.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -60,9 +63,9 @@ def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int) -> None:
         table,
         path,
         compression="zstd",
-        compression_level=19,
+        compression_level=level,
         use_dictionary=["prompt_id"],
-        use_byte_stream_split=[f"{name}.list.element" for name in rows.tokens if name != "tokens"],
+        use_byte_stream_split=[f"{name}.list.element" for name, v in rows.tokens.items() if v.values.dtype.kind == "f"],
     )
 
 

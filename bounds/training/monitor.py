@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
+import os
+import weakref
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bounds._checks import integer
 from bounds.masks.mask import Mask
+from bounds.training._step_files import LOGGER, StepFiles
 from bounds.training._tensors import checked, k3, log_ratio
 from bounds.training.logits import Divergences
-from bounds.training.response_mask import response_mask, trust_region_mask
+from bounds.training.response_mask import criterion_values, response_mask, trust_region_mask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_FEW = 0.05  # acceptance below this is said: next to nothing is learned from such a step
+
 
 class Monitor:
     """Logger of scalars for each batch, and of the batch itself as canonical Parquet for ``trm-bounds certify``.
+
+    Within a training it never raises and never waits for the disk: what goes wrong is said once, by the logger
+    ``bounds.training``, and from then on nothing is logged.
 
     Parameters
     ----------
@@ -27,7 +38,12 @@ class Monitor:
     rule : optional
         As in :func:`trust_region_mask`: acceptance is then reported, also by quarters of the horizon.
     folder : path, optional
-        Where ``step_000000.parquet``, ... are written; nothing is written without it.
+        Where ``step_000000_rank_0.parquet``, ... are written; nothing is written without it. A file appears whole when
+        the next step begins, or at :meth:`flush` or :meth:`close`, and none is ever written again: a run that is
+        started again goes on, and its steps that are there already are not logged twice.
+    rank : int, optional
+        Which of several processes this is; found by itself under torch.distributed and torchrun, else 0. Where several
+        hold the same responses, log them in one.
 
     Examples
     --------
@@ -39,11 +55,21 @@ class Monitor:
     (0.25, 0.5)
     """
 
-    def __init__(self, *, horizon: int, rule: str | Mask | None = None, folder: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        horizon: int,
+        rule: str | Mask | None = None,
+        folder: str | Path | None = None,
+        rank: int | None = None,
+    ) -> None:
         self.horizon = integer("horizon", horizon, 1, 2**53)
         self.rule = None if rule is None else response_mask(rule)
         self.folder = None if folder is None else Path(folder)
-        self.step = 0
+        self.rank = None if rank is None else integer("rank", rank, 0, 2**31)
+        self._step = -1
+        self._files: StepFiles | None = None
+        self._failed = self._said_few = False
 
     def __call__(
         self,
@@ -51,23 +77,37 @@ class Monitor:
         train_logprobs: Tensor,
         mask: Tensor,
         *,
-        rewards: Tensor | None = None,
+        step: int | None = None,
+        rewards: Any = None,
         prompt_ids: Any = None,
+        tokens: Tensor | None = None,
+        old_logprobs: Tensor | None = None,
+        environments: Any = None,
+        weight_versions: Any = None,
         exact: Divergences | None = None,
         keep: Tensor | None = None,
+        evaluation: bool = False,
     ) -> dict[str, float]:
         """Return the scalars of one batch, as floats; one transfer to the host.
 
         Parameters
         ----------
         rollout_logprobs, train_logprobs, mask : tensors [B, L]
-            As in :func:`trust_region_mask`.
-        rewards, prompt_ids : [B], optional
-            The raw reward, and which prompt was answered: for the Parquet file.
+            As in :func:`trust_region_mask`. The file says that theta scored these responses before it learned from
+            them (``train_policy: before-update``), so give its log-probs of the first pass; responses that come again,
+            in a further pass, are left out.
+        step : int, optional
+            The optimiser step; the batches of one step (micro-batches) become one file. Without it each call is a step.
+        rewards, prompt_ids, environments, weight_versions : [B], optional
+            The raw reward, which prompt was answered, in which environment, by which weights: for the file.
+        tokens, old_logprobs : tensors [B, L], optional
+            Ids, and log-probs of the sampling weights in the training engine: for the file.
         exact : Divergences, optional
             From :func:`divergences_from_logits`: kl_seq is then exact, and the file holds them.
         keep : tensor [B] of bool, optional
             What was kept, where it is known already; else the rule decides here.
+        evaluation : bool
+            Whether these responses are not learned from: they are then not logged, and the scalars are returned.
 
         Returns
         -------
@@ -75,24 +115,67 @@ class Monitor:
             Token means ``kl`` (k1), ``k3_kl``, ``chi2_token``, ``probs_diff`` and response means ``chi2_seq``,
             ``log_ppl_abs_diff``, ``kl_seq`` (the sum of the exact KL, else of k3), ``worst_case_error`` (of rewards in
             [0, 1]), ``acceptance`` and ``acceptance/LEAST_MOST`` by length. Responses without a policy token are left
-            out.
+            out. Empty once something went wrong.
         """
+        if self._failed:
+            return {}
+        try:
+            seen = self._scalars(rollout_logprobs, train_logprobs, mask, exact, keep)
+            if self.folder is not None and not evaluation:
+                grids = {
+                    "rollout_logprobs": rollout_logprobs,
+                    "train_logprobs": train_logprobs,
+                    "mask": mask > 0,
+                    "old_logprobs": old_logprobs,
+                    "tokens": tokens,
+                    "reward": rewards,
+                    "prompt_id": prompt_ids,
+                    "environment": environments,
+                    "weight_version": weight_versions,
+                    **({} if exact is None else {f.name: getattr(exact, f.name) for f in fields(exact)}),
+                }
+                self._log(step, {name: _on_host(x) for name, x in grids.items() if x is not None})
+        except Exception as error:
+            self._failed = True
+            LOGGER.warning(
+                "trust region: nothing more is logged, the training goes on (%s: %s)", type(error).__name__, error
+            )
+            return {}
+        return seen
+
+    def flush(self) -> None:
+        """Say that the step is complete: its file is then written without waiting for the next step."""
+        if self._files is not None and not self._failed:
+            self._files.flush()
+
+    def close(self) -> None:
+        """Write what is not written yet, and wait for it; at the end of the process it happens by itself."""
+        if self._files is not None:
+            self._files.close()
+
+    def _scalars(
+        self, rollout: Tensor, train: Tensor, mask: Tensor, exact: Divergences | None, keep: Tensor | None
+    ) -> dict[str, float]:
         import torch
 
-        policy = checked(mask, rollout_logprobs=rollout_logprobs, train_logprobs=train_logprobs)
+        policy = checked(mask, rollout_logprobs=rollout, train_logprobs=train)
         kl = None if exact is None else exact.kl
         with torch.no_grad():
             if keep is None and self.rule is not None:
-                keep = trust_region_mask(rollout_logprobs, train_logprobs, mask, self.rule, kl=kl)
-            d = log_ratio(rollout_logprobs.double(), train_logprobs.double(), policy)
-            found = _scalars(d, rollout_logprobs, train_logprobs, policy, kl)
+                keep = trust_region_mask(rollout, train, mask, self.rule, kl=kl)
+            d = log_ratio(rollout.double(), train.double(), policy)
+            found = _scalars(d, rollout, train, policy, kl)
             found |= {} if keep is None else self._acceptance(keep, policy)
             values = torch.stack([value.double() for value in found.values()]).tolist()
-        if self.folder is not None:
-            path = self.folder / f"step_{self.step:06d}.parquet"
-            self._write(path, rollout_logprobs, train_logprobs, mask, rewards, prompt_ids, exact)
-        self.step += 1
-        return {n: v for n, v in zip(found, values, strict=True) if "/" not in n or not math.isnan(v)}
+            seen = {n: v for n, v in zip(found, values, strict=True) if "/" not in n or not math.isnan(v)}
+            if seen.get("acceptance", 1.0) < _FEW and not self._said_few:
+                self._said_few = True
+                LOGGER.warning(
+                    "the trust region keeps %.1f %% of the responses: next to nothing is learned%s",
+                    100 * seen["acceptance"],
+                    "" if self.rule is None else _thresholds(self.rule, d, policy, kl),
+                )
+        return seen
 
     def _acceptance(self, keep: Tensor, policy: Tensor) -> dict[str, Tensor]:
         """Return the shares of the responses that are kept; NaN in a quarter of the horizon where no response ends."""
@@ -104,25 +187,46 @@ class Monitor:
             shares[f"acceptance/{least + 1}_{most}"] = (kept * inside).sum() / inside.sum()
         return shares
 
-    def _write(
-        self, path: Path, rollout: Tensor, train: Tensor, mask: Tensor, rewards: Any, prompt_ids: Any, exact: Any
-    ) -> None:
-        from bounds.logs.traces import TraceSet
+    def _log(self, step: int | None, grids: dict[str, Any]) -> None:
+        """Hand a batch to the files."""
+        if self._files is None:
+            assert self.folder is not None
+            self._files = StepFiles(self.folder, _rank() if self.rank is None else self.rank, self.horizon)
+            weakref.finalize(self, self._files.close)
+            self._step = self._files.next_step - 1
+        self._step = self._step + 1 if step is None else int(step)
+        same = {"step": self._step, "rank": self._files.rank, "train_policy": "before-update"}
+        self._files.add(self._step, {**grids, **{name: [value] * len(grids["mask"]) for name, value in same.items()}})
 
-        def host(x: Any) -> Any:
-            return x.detach().double().cpu().numpy() if hasattr(x, "detach") else x
 
-        columns = {} if exact is None else {n: host(getattr(exact, n)) for n in ("kl", "tv", "chi2")}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        TraceSet.from_arrays(
-            host(rollout),
-            host(train),
-            mask=host(mask),
-            rewards=host(rewards),
-            prompt_ids=prompt_ids.tolist() if hasattr(prompt_ids, "tolist") else prompt_ids,
-            horizon=self.horizon,
-            **columns,
-        ).to_parquet(path, dtype="float32")
+def _thresholds(rule: Mask, d: Tensor, policy: Tensor, kl: Tensor | None) -> str:
+    """Say at which thresholds a tenth, half and nine tenths of a batch would be kept."""
+    said = []
+    for criterion in rule.criteria:
+        values = criterion_values(criterion, d, policy, kl)[policy.any(dim=1)].cpu().numpy()
+        for share in (0.1, 0.5, 0.9):
+            other = criterion.at(float(f"{np.nanquantile(criterion.reach(values), share):.2g}"))
+            said.append(f"{other or 'no threshold'} would keep {share:.0%}")
+    return f". Of this batch {', '.join(said)}: for later steps, as what is chosen on a batch guarantees nothing of it"
+
+
+def _rank() -> int:
+    """Return which of the processes of a training this is."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    return int(os.environ.get("RANK", 0))
+
+
+def _on_host(x: Any) -> Any:
+    """Return an array of its own, which the training does not change: float32 of log-probs."""
+    if not hasattr(x, "detach"):
+        return list(x)
+    import torch
+
+    kind = torch.float32 if x.is_floating_point() else x.dtype
+    return x.detach().to("cpu", kind, copy=True).numpy()
 
 
 def _scalars(d: Tensor, rollout: Tensor, train: Tensor, policy: Tensor, kl: Tensor | None) -> dict[str, Tensor]:

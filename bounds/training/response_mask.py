@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from bounds._checks import refuse
-from bounds.masks.mask import Mask
+from bounds.masks.mask import Criterion, Mask
 from bounds.masks.statistics import STATISTICS, ln_trm_constants
 from bounds.rules.sums import remaining_weights
 from bounds.training._tensors import checked, k3, log_ratio
@@ -63,7 +63,7 @@ def trust_region_mask(
         keep = policy.any(dim=1)
         for criterion in response_mask(rule).criteria:
             low, high = criterion.limits
-            value = _statistic(criterion.statistic, d, policy, kl)
+            value = criterion_values(criterion, d, policy, kl)
             keep = keep & (value >= low) & (value <= high)
         return keep
 
@@ -100,8 +100,9 @@ def response_mask(rule: str | Mask) -> Mask:
     return mask
 
 
-def _statistic(name: str, d: Tensor, policy: Tensor, kl: Tensor | None) -> Tensor:
-    """Return what a criterion looks at, [B]."""
+def criterion_values(criterion: Criterion, d: Tensor, policy: Tensor, kl: Tensor | None) -> Tensor:
+    """Return what a criterion looks at, [B], from log ratios d in float64."""
+    name = criterion.statistic
     if name not in STATISTICS:
         return _ln_trm(d, policy, *ln_trm_constants(name))
     how, token = STATISTICS[name]

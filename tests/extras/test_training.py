@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-import bounds
 from bounds import training
 from bounds.divergence import rows
 from bounds.masks.mask import Criterion, Mask
@@ -291,20 +290,6 @@ def test_empty_responses_and_overflow_are_not_hidden():
     far = Monitor(horizon=2)(torch.full((1, 2), -2000.0), torch.full((1, 2), -1.0), torch.ones(1, 2))
     assert far["chi2_seq"] == math.inf
     assert far["worst_case_error"] == math.inf
-
-
-def test_the_file_of_a_step_is_a_log_that_certify_reads(batch, logits, tmp_path):
-    mask, exact = batch[2], divergences_from_logits(*logits)
-    tokens = torch.randint(0, V, (B, L, 1), generator=torch.Generator().manual_seed(5))
-    roll, train = (x.log_softmax(-1).gather(-1, tokens)[..., 0] for x in logits)
-    monitor = Monitor(horizon=L, folder=tmp_path / "run")
-    for _ in range(2):
-        rewards, prompts = (torch.arange(B) % 2).float(), torch.arange(B) // 4
-        seen = monitor(roll, train, mask, rewards=rewards, prompt_ids=prompts, exact=exact)
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["step_000000.parquet", "step_000001.parquet"]
-    traces = bounds.read_traces(tmp_path / "run" / "step_000001.parquet")
-    assert (len(traces), traces.horizon, len(traces.prompt_ids)) == (B, L, B // 4)
-    assert bounds.certify(traces).estimates["kl_seq"].value == pytest.approx(seen["kl_seq"], rel=1e-5)
 
 
 @pytest.mark.parametrize(
