@@ -75,6 +75,7 @@ def read_traces(
     reward_range: tuple[float, float] = ...,
     logprob_dtype: str = ...,
     on_missing: str = ...,
+    train_policy: str | None = ...,
 ) -> TraceSet: ...
 def unified(
     profile: Profile | None = ...,

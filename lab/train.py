@@ -213,7 +213,7 @@ def write_log(records: list[dict[str, Any]], horizon: int, path: Path) -> None:
     from bounds import TraceSet
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    TraceSet.from_records(records, horizon=horizon).to_parquet(path, dtype="float32")
+    TraceSet.from_records(records, horizon=horizon, train_policy="before-update").to_parquet(path, dtype="float32")
 
 
 def log_over_time(run: Run, start: Start, path: Path, every: int, progress: Progress = print) -> None:

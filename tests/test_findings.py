@@ -96,7 +96,12 @@ SHOWN = {
     Kind.ROUNDING: (changed(log(), lambda k, r: {ROLL: half(r[ROLL])}), {}, (1152, "tokens", "")),
     Kind.FEW_PROMPTS: (log(prompts=4), {}, (4, "prompts", "")),
 }  # fmt: skip
-ASKED = {Kind.MASK, Kind.CONTRADICTION}  # said of what was asked, not of the log
+ASKED = {
+    Kind.MASK,
+    Kind.CONTRADICTION,
+    Kind.TRAIN_POLICY_UNKNOWN,
+    Kind.PROMPTS_RETURN,
+}  # said of what was asked
 
 
 def test_every_kind_is_here():
@@ -199,5 +204,5 @@ def test_masks_are_spoken_of_when_they_are_asked_about():
     ]
     parts = ("keeps every response: it does nothing", "keeps no response", "changes the objective")
     assert [(len(texts), part in texts[0]) for texts, part in zip(said, parts, strict=True)] == [(1, True)] * 3
-    certificate = bounds.certify(summary, mask="seq_max_k2<=9")
+    certificate = bounds.certify(summary, mask="seq_max_k2<=9", train_policy="held-out")
     assert [f.kind for f in certificate.findings] == [Kind.MASK]

@@ -27,7 +27,7 @@ def log(rows, base=-6.0, **options):
         {"prompt_id": p, "reward": r, "rollout_logprobs": [base] * len(d), "train_logprobs": [base + x for x in d]}
         for p, r, d in rows
     ]
-    return bounds.TraceSet.from_records(records, horizon=8, **options)
+    return bounds.TraceSet.from_records(records, horizon=8, train_policy="before-update", **options)
 
 
 @pytest.mark.parametrize("kind", WORLDS)
@@ -255,7 +255,9 @@ def test_what_was_left_out_or_not_said_is_assumed_not_measured():
     rows = [("a", 1.0, [0.1]), ("b", 0.0, [-0.1]), ("c", 1.0, [0.05])]
     assert bounds.certify(log(rows)).improvement.standing is Standing.MEASURED
     unnamed = bounds.TraceSet.from_records(
-        [{"reward": r, "rollout_logprobs": [-3.0], "train_logprobs": [-3.0 + d[0]]} for _, r, d in rows], horizon=4
+        [{"reward": r, "rollout_logprobs": [-3.0], "train_logprobs": [-3.0 + d[0]]} for _, r, d in rows],
+        horizon=4,
+        train_policy="held-out",
     )
     c = bounds.certify(unnamed)
     assert c.improvement.standing is c.estimates["reward"].standing is Standing.ASSUMED
@@ -264,7 +266,7 @@ def test_what_was_left_out_or_not_said_is_assumed_not_measured():
         {"prompt_id": p, "reward": r, "rollout_logprobs": [-3.0], "train_logprobs": [-3.0 + d[0]], "mask": [r]}
         for p, r, d in rows
     ]
-    c = bounds.certify(bounds.TraceSet.from_records(records, horizon=4))
+    c = bounds.certify(bounds.TraceSet.from_records(records, horizon=4), train_policy="held-out")
     assert c.improvement.standing is Standing.ASSUMED
     assert ("left_out", 1) in [(a.what, a.value) for a in c.assumptions]
 

@@ -41,7 +41,7 @@ def records(sizes, seed=0, scale=0.15, reward=None):
 
 
 def traces(rows, **options):
-    return TraceSet.from_records(list(rows), horizon=16, **options)
+    return TraceSet.from_records(list(rows), horizon=16, train_policy="held-out", **options)
 
 
 def brute(rows, mask, low=0.0, high=1.0):

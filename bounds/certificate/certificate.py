@@ -19,12 +19,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+#: How theta relates to the responses, in words.
+TRAIN_POLICY_WORDS = {
+    "before-update": "the policy before this update, against its sampler",
+    "held-out": "the updated policy, on prompts that it did not learn from",
+    "unknown": "nobody says whether it learned from these responses (--train-policy)",
+}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Certificate(Result):
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
 
     Attributes
     ----------
+    train_policy : str
+        How theta relates to these responses: "before-update", "held-out" or "unknown".
     estimates : mapping of name to Interval or None
         Divergences in nats, per response or per token as the name says; None with the reason in ``reasons``.
     table : BoundTable
@@ -61,6 +71,7 @@ class Certificate(Result):
     horizon: int
     at_horizon: float
     confidence: float
+    train_policy: str
     estimates: Mapping[str, Interval | None]
     # what is marked so stands in JSON in parts
     table: BoundTable = field(metadata={"json": False})
@@ -283,5 +294,5 @@ class Certificate(Result):
         lines += [f"Assumed: {a}" for a in self.assumptions]
         return [
             *lines,
-            "theta is the policy that scored train_logprobs (in a trainer's log: before that step's update).",
+            f"theta is the policy that scored train_logprobs: {TRAIN_POLICY_WORDS[self.train_policy]}.",
         ]

@@ -13,7 +13,16 @@ from bounds._checks import above, confidence_level, unknown
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate
-from bounds.certificate.findings import Finding, Kind, contradiction, crossed, findings, mask_findings, refuse_refuted
+from bounds.certificate.findings import (
+    Finding,
+    Kind,
+    contradiction,
+    crossed,
+    findings,
+    mask_findings,
+    policy_findings,
+    refuse_refuted,
+)
 from bounds.certificate.guarantees import Claim, Guarantees, guarantees, through_surrogate
 from bounds.certificate.kept import kept, mask_report
 from bounds.certificate.summary import Summary
@@ -45,6 +54,7 @@ def certify(
     mask: str | Mask | None = None,
     assume: Mapping[str, float | bool] | None = None,
     noise_floor: TraceSet | Iterable[TraceSet] | Summary | None = None,
+    train_policy: str | None = None,
 ) -> Certificate:
     """Estimate the divergence of two policies from a log, and bound the error of the surrogate.
 
@@ -61,6 +71,10 @@ def certify(
     noise_floor : TraceSet, Log or Summary, optional
         A log in which ``train_logprobs`` are a repeated forward pass of the sampling weights: what of the
         divergence is noise.
+    train_policy : {"before-update", "held-out", "unknown"}, optional
+        How theta relates to these responses: it scored them before it learned from them; it learned, but not from
+        their prompts; or that is not known. Without it, what the log says, else unknown: what is guaranteed is then
+        ASSUMED, since no test on ratios can see it.
 
     Returns
     -------
@@ -92,7 +106,11 @@ def certify(
     assumed = checked_assumptions(assume or {})
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
     summary = Summary.of(log, statistics=chosen.statistics if chosen else (), suprema=bool(assumed))
+    if train_policy is not None:
+        summary = summary.of_policy(train_policy)
     seen = list(findings(summary))
+    if "reward" in summary:
+        seen += policy_findings(summary)
     refuse_refuted(summary, assumed)
     found = estimate(summary, confidence, assumed)
     report, keep = None, None
@@ -113,6 +131,7 @@ def certify(
         claim=bounds.claim(),
     )
     guaranteed, why_not = _unless_refuted(guaranteed, seen, summary)
+    unknown_policy = Assumption("train_policy", "unknown", "theta did not learn from these responses")
     guessed = [Assumption("horizon", summary.horizon, "the longest response, since none was given")]
     return Certificate(
         responses=len(summary),
@@ -121,6 +140,7 @@ def certify(
         horizon=summary.horizon,
         at_horizon=float((summary["length"] == summary.horizon).mean()),
         confidence=confidence,
+        train_policy=summary.train_policy,
         estimates=found.intervals,
         table=bounds.table,
         optimistic=bounds.optimistic,
@@ -135,6 +155,7 @@ def certify(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in bounds.table.assumptions if a.what not in assumed),
             *summary.assumptions,
+            *([unknown_policy] if summary.train_policy == "unknown" else ()),
             *(guessed if summary.horizon_guessed else ()),
         ),
     )
@@ -144,15 +165,18 @@ def _unless_refuted(found: Guarantees, seen: list[Finding], summary: Summary) ->
     """Return what is guaranteed, or nothing and why; if it contradicts itself, that is added to what was seen."""
     if not found.intervals:
         return found, {"improvement": "the log has no rewards"}
+    withheld = {"improvement": "theta may have learned from these prompts at an earlier step"}
     against = [f for f in seen if f.kind is Kind.REFUTED]
     if not against:
-        both = (found.intervals[name] for name in ("improvement", "improvement_these_prompts"))
-        against = [crossed(summary, i) for i in both if i.low > i.high]
+        both = (found.intervals.get(name) for name in ("improvement", "improvement_these_prompts"))
+        against = [crossed(summary, i) for i in both if i is not None and i.low > i.high]
         seen += against
     if against:
         return Guarantees(), {"improvement": f"this log is not what the guarantees take it for: {against[0].text}"}
     # those for comparison may be empty (Student's t on equal values has no width)
-    return replace(found, intervals={n: i for n, i in found.intervals.items() if i.low <= i.high}), {}
+    return replace(found, intervals={n: i for n, i in found.intervals.items() if i.low <= i.high}), (
+        withheld if summary.prompts_return else {}
+    )
 
 
 class _Bounds:

@@ -86,11 +86,17 @@ class _Log:
         found = clustered_mean(values, self.summary.prompt, self.confidence, low=low, high=high, side=self.side)
         return replace(found, of=of)
 
-    def bounded(self, values: FloatArray, of: str, low: float, high: float) -> Interval:
+    def bounded(
+        self, values: FloatArray, of: str, low: float, high: float, standing: Standing | None = None
+    ) -> Interval:
         """Return an interval of values in a known range: true at its confidence for every sample size."""
         means = prompt_means(values, self.summary.prompt)
         found = betting(means, self.confidence, low=low, high=high, side=self.side)
-        return replace(found, standing=self.summary.standing, of=of)
+        return replace(found, standing=self.summary.standing if standing is None else standing, of=of)
+
+    def of_roll(self, values: FloatArray, of: str, low: float, high: float) -> Interval:
+        """Return the same of what theta has no part in."""
+        return self.bounded(values, of, low, high, self.summary.standing_of_roll)
 
     def capped(self, values: FloatArray, of: str, of_token: Callable[[float], float]) -> Interval:
         """Return an interval of sums over tokens, whose range is known under an assumed cap on |log ratio| only."""
@@ -143,7 +149,7 @@ def _chi2_seq(log: _Log) -> Interval | str:
 
 
 def _mean_length(log: _Log) -> Interval:
-    make = log.mean if log.summary.horizon_guessed else log.bounded
+    make = log.mean if log.summary.horizon_guessed else log.of_roll
     return make(log["length"], "tokens", 0.0, float(log.summary.horizon))
 
 
@@ -182,7 +188,7 @@ ESTIMATES: Mapping[str, Estimate] = MappingProxyType(
         "mean_length": Estimate(_mean_length),
         "acceptance": Estimate(lambda log: no_mask(log.confidence)),
         "reward": Estimate(
-            lambda log: log.bounded(log["reward"], "as logged", *log.summary.reading.reward_range), "reward"
+            lambda log: log.of_roll(log["reward"], "as logged", *log.summary.reading.reward_range), "reward"
         ),
         "chi2_sum": Estimate(lambda log: log.mean(log["chi2_sum"], _CHI2), "chi2_sum"),
         "kl_seq_engine": Estimate(

@@ -84,6 +84,8 @@ class Kind(StrEnum):
     HORIZON = "horizon", "responses", "bounds hold for responses that are no longer"
     ROUNDING = "rounding", "tokens", "divergences as small as that are rounding"
     FEW_PROMPTS = "few_prompts", "prompts", "estimated intervals are too narrow; measured ones hold, and are wide"
+    TRAIN_POLICY_UNKNOWN = "train_policy_unknown", "responses", "guarantees hold if theta did not learn from them"
+    PROMPTS_RETURN = "prompts_return", "prompts", "what is guaranteed is of these prompts only"
     MASK = "mask", "responses", "acceptance and the masked surrogate are to be read with this in mind"
 
     def finding(self, text: str, count: float, *places: str) -> Finding:
@@ -740,6 +742,22 @@ def mask_findings(summary: Summary, mask: Mask, acceptance: float) -> Iterable[F
     if far := int((summary["max_k2"] > _CLAMP**2 / 2.0).sum()):
         text = "a token has |d| > 20; verl and ms-swift clamp it there, and may keep a response that is dropped here"
         yield Kind.MASK.finding(text, far)
+
+
+def policy_findings(summary: Summary) -> Iterable[Finding]:
+    """Yield what is remarkable about how theta relates to the responses, which no test on ratios can see."""
+    if summary.train_policy == "unknown":
+        text = (
+            "nobody says whether theta learned from these responses; if it did, nothing is guaranteed (--train-policy "
+            "before-update or held-out, train_policy=)"
+        )
+        yield Kind.TRAIN_POLICY_UNKNOWN.finding(text, len(summary))
+    if summary.prompts_return:
+        text = (
+            "prompts return from earlier steps, at which theta may have learned from them: what is guaranteed is of "
+            "these prompts only"
+        )
+        yield Kind.PROMPTS_RETURN.finding(text, summary.prompts)
 
 
 def contradiction(summary: Summary, name: str, why: str) -> Finding:

@@ -44,7 +44,7 @@ from bounds.rules.bound import Bound, in_words
 #: What every guarantee from a log rests on; none of it can be read off the log.
 HYPOTHESES = (
     "theta, the mask and every tuning constant were fixed without looking at these responses (after an update on "
-    "them: score held-out prompts)",
+    "them: score held-out prompts), and for new prompts without looking at these prompts",
     "all sampled responses were logged, before any filtering (dynamic sampling, dropped groups, overlong ones)",
     "rollout_logprobs are those of the law that sampled (temperature, top-p renormalised)",
     "the reward is the raw one, not a normalised advantage, and always in its declared range",
@@ -96,6 +96,8 @@ class Guarantees:
         E[M R log P] and E[(1-M) R]: the masked lower value is their difference.
     prompts_needed : int or None
         How many prompts would show an improvement, if all were like these; None where no number would.
+    condition : str
+        What the sentence says that it rests on, if anything.
     """
 
     intervals: Mapping[str, Interval] = field(default_factory=dict)
@@ -103,21 +105,23 @@ class Guarantees:
     kept_gain: float | None = None
     rejected_reward: float | None = None
     prompts_needed: int | None = None
+    condition: str = ""
 
     def headline(self, prompts: int) -> Interval | None:
-        """Return the interval that the sentence is about: of prompts like these, or of the one that there is."""
-        return self.intervals.get("improvement_these_prompts" if prompts == 1 else "improvement")
+        """Return the interval that the sentence is about: of prompts like these, or of these where no other speaks."""
+        these = self.intervals.get("improvement_these_prompts")
+        return these if prompts == 1 else self.intervals.get("improvement", these)
 
     def sentence(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
         """Return what is guaranteed; otherwise how far it is from being guaranteed."""
         i = self.headline(prompts)
         if i is None:
             return "Nothing is guaranteed of J(theta) - J(roll)."
-        whose = "for this one prompt" if prompts == 1 else "for prompts like these"
+        like = "improvement" in self.intervals
+        whose = "for this one prompt" if prompts == 1 else f"for {'prompts like these' if like else 'these prompts'}"
         _, low, high = i.texts()
         text = f"J(theta) - J(roll) is between {low} and {high} at confidence {100 * i.confidence:.6g}%, {whose}"
-        if i.standing is Standing.ASSUMED:
-            text += ", under what is assumed of the log"
+        text += self.condition
         if i.low > 0.0:
             return text + ": an improvement is guaranteed."
         if i.high < 0.0:
@@ -166,6 +170,20 @@ def _round_up(n: int) -> str:
 # --- from a log ----------------------------------------------------------------------------------------------------
 
 
+def _condition(summary: Summary) -> str:
+    """Return what a sentence says that it rests on."""
+    said = []
+    if summary.train_policy == "unknown":
+        said.append(", if the training policy did not learn from these responses")
+    if summary.assumptions:
+        said.append(", under what is assumed of the log")
+    return "".join(said)
+
+
+#: Intervals that speak of new prompts, of which nothing is guaranteed where theta has learned from these prompts.
+_OF_NEW_PROMPTS = ("improvement", *(f"improvement_{name}" for name in _COMPARED))
+
+
 def guarantees(
     summary: Summary,
     confidence: float,
@@ -198,12 +216,14 @@ def guarantees(
         "improvement_by_log_surrogate": replace(by_log, high=math.inf, of="R log P"),
         "improvement_under_mask": None if keep is None else masked(summary, keep, confidence, cap, side),
     }
+    withheld = _OF_NEW_PROMPTS if summary.prompts_return else ()
     return Guarantees(
-        {name: interval for name, interval in found.items() if interval is not None},
+        {name: interval for name, interval in found.items() if interval is not None and name not in withheld},
         claim,
         kept_gain=None if keep is None else gain.mean(times(keep * gain.reward, log_ratio)),
         rejected_reward=None if keep is None else gain.mean(~keep * gain.reward),
-        prompts_needed=prompts_needed(prompt_means(gain.gain, prompt), gain.end),
+        prompts_needed=None if withheld else prompts_needed(prompt_means(gain.gain, prompt), gain.end),
+        condition=_condition(summary),
     )
 
 

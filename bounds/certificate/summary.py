@@ -10,7 +10,7 @@ import io
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
@@ -246,6 +246,26 @@ class Summary(_Known):
         return self.cap is None
 
     @property
+    def train_policy(self) -> str:
+        """How theta relates to the responses: as was said when the log was read, else as all rows say, else unknown."""
+        said = set(self.labels.get("train_policy", ("",)))
+        return self.reading.train_policy or (said.pop() if len(said) == 1 else "") or "unknown"
+
+    def of_policy(self, train_policy: str) -> Summary:
+        """Return the same log, of which this is said of theta."""
+        other = object.__new__(Summary)
+        vars(other).update(vars(self), reading=replace(self.reading, train_policy=train_policy))
+        return other
+
+    @property
+    def prompts_return(self) -> bool:
+        """Whether theta may have learned from these prompts at an earlier step."""
+        if "step" not in self or self.train_policy == "held-out":
+            return False
+        pairs = np.unique(np.stack([self.prompt, self["step"].astype(np.int64)]), axis=1)
+        return bool(pairs.shape[1] > self.prompts)
+
+    @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What had to be assumed to call its responses a sample."""
         out = self.left_out
@@ -257,9 +277,14 @@ class Summary(_Known):
         return tuple(Assumption(what, count, why) for what, count, why in found if count)
 
     @property
-    def standing(self) -> Standing:
-        """The best standing that a statement from this log can have."""
+    def standing_of_roll(self) -> Standing:
+        """The best standing that a statement about the rollout policy alone can have."""
         return Standing.ASSUMED if self.assumptions else Standing.MEASURED
+
+    @property
+    def standing(self) -> Standing:
+        """The best standing that a statement about both policies can have."""
+        return Standing.ASSUMED if self.train_policy == "unknown" else self.standing_of_roll
 
     @property
     def reward_spread(self) -> float:

@@ -41,6 +41,10 @@ class _Commands(click.Group):
             ctx.fail(unknown("command", name, COMMANDS, listed=False))
         return None
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands alone: one screen has no room for --help and --version."""
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what each command answers, without loading it."""
         with formatter.section("Commands"):

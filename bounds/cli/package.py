@@ -1,4 +1,4 @@
-"""Commands about the package itself: formats, figures, verify."""
+"""Commands about files and the package itself: split, formats, figures, verify."""
 
 from __future__ import annotations
 
@@ -8,8 +8,29 @@ from collections.abc import Iterable
 import click
 
 import bounds
-from bounds.cli.command import FOLDER, as_json, command, option, suggest
+from bounds.cli.command import FILE, FOLDER, as_json, command, number, option, suggest, whole
 from bounds.cli.output import counting_progress, show
+
+
+@command(
+    "split",
+    "trm-bounds split prompts.jsonl --share 0.2",
+    "PATH is JSONL or Parquet: prompts, or responses to them. NAME.train and NAME.held-out are written beside it. "
+    "After a training on the former, sample answers to the latter, score them with the new weights, and "
+    "certify --train-policy held-out.",
+)
+@click.argument("path", type=FILE)
+@option("--share", type=number, default="0.2", metavar="X", help="of the prompts that are set aside; default: 0.2")
+@option("--seed", type=whole, default="0", metavar="N", help="another one sets others aside; default: 0")
+@option("--by", metavar="FIELD", help="what names a prompt; default: prompt_id, prompt_tokens or prompt")
+@option("--force", is_flag=True, help="overwrite the files")
+@as_json
+def split(path: str, share: float, seed: float, by: str | None, force: bool, as_json: bool) -> None:
+    """Print the names of the two files."""
+    from bounds.logs.split import split as split_file
+
+    train, held_out = split_file(path, share=share, seed=int(seed), by=by, force=force)
+    print(json.dumps({"train": str(train), "held_out": str(held_out)}) if as_json else f"{train}\n{held_out}")
 
 
 def _recipes() -> Iterable[str]:

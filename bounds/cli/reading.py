@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
 READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
 _FORMATS = ("auto", *READABLE)
+_POLICIES = ("before-update", "held-out", "unknown")
 _DTYPES = ("float32", "float16", "bfloat16")  # how positive a log-prob may be
 #: What help says about PATH.
 PATHS = "Each PATH is a file (.gz, .zst), a folder or a glob of one run; without PATH: the embedded example."
@@ -56,6 +57,8 @@ log = group(
            help=", ".join(_DTYPES)),
     option("--drop-missing", "on_missing", flag_value="drop", default="error", rare=True,
            help="leave responses with missing values out, and say so"),
+    option("--train-policy", metavar="P", shell_complete=suggest(lambda: _POLICIES), rare=True,
+           help=f"how theta relates to the responses: {', '.join(_POLICIES)}"),
     option("--confidence", type=number, default="0.95", callback=_confidence, metavar="C",
            help="of intervals; default: 0.95"),
     as_json,

@@ -23,7 +23,7 @@ BATCH_TOKENS = 2**18
 #: Fields with a number for each token of a record.
 NUMBERS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2")
 #: Fields that name a part of the run.
-LABELS = ("step", "weight_version", "environment")
+LABELS = ("step", "weight_version", "environment", "train_policy")
 #: The fields of a canonical record.
 RECORD_FIELDS = ("prompt_id", "prompt_tokens", "reward", *NUMBERS, *LABELS, "tokens")
 #: Fields that a record has once; ``row_id`` joins two halves of a log, ``file`` is the number of the file it is from.

@@ -22,7 +22,7 @@ _FIELDS: dict[str, Any] = {
     "prompt_tokens": list[int] | None,
     "reward": float | bool | None,
     "step": int | str | None,
-    **dict.fromkeys(("prompt_id", "environment", "weight_version", "row_id"), str | int | None),
+    **dict.fromkeys(("prompt_id", "environment", "weight_version", "train_policy", "row_id"), str | int | None),
 }
 _RECORD = msgspec.defstruct("CanonicalRecord", [(name, kind, None) for name, kind in _FIELDS.items()])
 _BATCH_BYTES = 2**21

@@ -26,6 +26,10 @@ RANGE_TOLERANCE = 1e-6
 #: Exact divergences, and the largest value of each.
 EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf}
 
+#: How theta relates to the responses: it scored them before it learned from them; it learned, but not from their
+#: prompts; or nobody said.
+TRAIN_POLICIES = ("before-update", "held-out", "unknown")
+
 _LOGPROBS = ("rollout_logprobs", "train_logprobs", "old_logprobs")
 _REQUIRED = _LOGPROBS[:2]
 #: What all responses of a log have, or none.
@@ -40,18 +44,22 @@ class Reading:
     """How a log is to be read.
 
     ``logprob_dtype`` is the precision in which log-probs were computed: it decides how positive one may be.
-    ``on_missing="drop"`` leaves responses with missing values out, and reports them.
+    ``on_missing="drop"`` leaves responses with missing values out, and reports them. ``train_policy`` is one of
+    :data:`TRAIN_POLICIES`, whatever rows say.
     """
 
     reward_range: tuple[float, float] = (0.0, 1.0)
     logprob_dtype: str = "float32"
     on_missing: str = "error"
+    train_policy: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.logprob_dtype, str) or self.logprob_dtype not in POSITIVE_TOLERANCE:
             refuse("logprob_dtype", "one of " + ", ".join(POSITIVE_TOLERANCE), self.logprob_dtype)
         if self.on_missing not in ("error", "drop"):
             refuse("on_missing", '"error" or "drop"', repr(self.on_missing))
+        if self.train_policy not in (None, *TRAIN_POLICIES):
+            refuse("train_policy", "one of " + ", ".join(TRAIN_POLICIES), self.train_policy)
         low, high = reward_range(self.reward_range)
         if high - low == np.inf:
             refuse("reward_range", "of a finite width", self.reward_range)
@@ -313,6 +321,15 @@ def _reward(seen: Checked) -> Found:
     )
 
 
+def _policy(seen: Checked) -> Found:
+    """Find a train_policy that is none."""
+    if not seen.given("train_policy").any():
+        return None
+    said = seen.batch.rows["train_policy"]
+    row = _first(np.array([value not in (None, *TRAIN_POLICIES) for value in said]))
+    return None if row is None else (row, f"train_policy must be one of {', '.join(TRAIN_POLICIES)}, got {said[row]!r}")
+
+
 def _too_long(seen: Checked) -> Found:
     if seen.horizon is None:
         return None
@@ -340,6 +357,7 @@ CHECKS: tuple[Callable[[Checked], Found], ...] = (
     *(partial(_refused_missing, name=name) for name in EXACT_RANGE),
     *(partial(_impossible, name=name) for name in EXACT_RANGE),
     _reward,
+    _policy,
     _too_long,
     *(partial(_in_some_rows_only, name=name) for name in _OPTIONAL),
 )

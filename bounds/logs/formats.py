@@ -22,7 +22,8 @@ class Format:
     A file is recognised by what it is inside (``containers``) and by the fields of its first record: all of one of
     ``signs``, and none of ``without`` (names with a space between). ``read`` yields its rows in batches; it is None for
     what is recognised only to say, in ``advice``, what would help. ``horizon`` is the generation cap where the file
-    carries it, ``unfinished`` why a file must not be read yet.
+    carries it, ``unfinished`` why a file must not be read yet; ``train_policy`` is what a trainer's dump says by being
+    one: theta scored these responses before it learned from them.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Format:
     advice: str = ""
     horizon: Callable[[Path], int | None] = lambda path: None
     unfinished: Callable[[Path], str] = lambda path: ""
+    train_policy: str | None = None
 
     def recognises(self, head: Head) -> bool:
         """Say whether a file that begins so has this format."""
@@ -70,6 +72,7 @@ READ: tuple[Format, ...] = (
         keys="generation_logprobs, prev_logprobs, token_loss_mask x sample_loss_mask, rewards",
         signs=("generation_logprobs prev_logprobs",),
         read=trainers.read_nemo_rl,
+        train_policy="before-update",
     ),
     Format(
         name="prime-rl",
@@ -79,6 +82,7 @@ READ: tuple[Format, ...] = (
         keys="inference_logprobs, trainer_logprobs, loss_mask (no reward)",
         signs=("inference_logprobs trainer_logprobs",),
         read=trainers.read_prime_rl,
+        train_policy="before-update",
         unfinished=trainers.unfinished_prime_rl,
     ),
     Format(
@@ -90,6 +94,7 @@ READ: tuple[Format, ...] = (
         containers=("torch",),
         signs=("samples rollout_log_probs log_probs",),
         read=trainers.read_slime,
+        train_policy="before-update",
     ),
     Format(
         name="openai",
@@ -247,6 +252,7 @@ def export(batch, path):
     names = {"rollout_logprobs": "rollout_log_probs", "train_logprobs": "old_log_probs", "mask": "response_mask"}
     rows = {name: t[key].tolist() for name, key in names.items()}
     rows["reward"] = t["token_level_scores"].sum(-1).tolist()
+    rows["train_policy"] = ["before-update"] * len(rows["mask"])  # in the first pass over a batch only
     with open(path, "a") as file:
         for i, uid in enumerate(ids):
             file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
@@ -260,6 +266,7 @@ def export(batch, path):
     names = {"rollout_logprobs": "rollout_logprobs", "train_logprobs": "action_log_probs", "mask": "loss_mask"}
     rows = {name: batch[key].tolist() for name, key in names.items()}
     rows["reward"] = batch["rewards"].sum(-1).tolist()
+    rows["train_policy"] = ["before-update"] * len(rows["mask"])  # in the first pass over a batch only
     with open(path, "a") as file:
         for i, uid in enumerate(batch.metadata["uids"]):
             file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
@@ -277,7 +284,7 @@ def export(batch, path):
     rows["prompt_tokens"] = [[t for t, kept in zip(*pair) if kept] for pair in prompts]
     with open(path, "a") as file:
         for i in range(len(rows["mask"])):
-            file.write(json.dumps({name: values[i] for name, values in rows.items()}) + "\\n")
+            file.write(json.dumps({"train_policy": "before-update", **{k: v[i] for k, v in rows.items()}}) + "\\n")
 """,
     }
 )

@@ -39,6 +39,7 @@ def open_log(
     reward_range: tuple[float, float] = (0.0, 1.0),
     logprob_dtype: str = "float32",
     on_missing: str = "error",
+    train_policy: str | None = None,
 ) -> Log:
     """Find the logged responses of any trainer, of any size; they are read when they are needed.
 
@@ -57,7 +58,7 @@ def open_log(
     group_size : int, optional
         Every so many rows of a file answer one prompt. Without it, rows of one ``prompt_id`` or of the same
         prompt tokens do.
-    reward_range, logprob_dtype, on_missing
+    reward_range, logprob_dtype, on_missing, train_policy
         As in :meth:`bounds.TraceSet.from_records`.
 
     Returns
@@ -81,7 +82,7 @@ def open_log(
     >>> log, [len(part) for part in log]
     (Log(1 file, canonical, horizon 256), [96])
     """
-    reading = Reading(reward_range, logprob_dtype, on_missing)
+    reading = Reading(reward_range, logprob_dtype, on_missing, train_policy)
     if group_size is not None:
         group_size = integer("group_size", group_size, 1, 2**31)
     files, notes = _find("paths", paths, named(format))
@@ -232,15 +233,15 @@ class Log:
                 yield k, self._batches(k)
 
     def _batches(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of a file, with what its place says: the step, and which rows answer one prompt."""
+        """Yield the batches of a file, with what its place and format say: step, prompt, how theta relates to it."""
         file = self.files[number]
         batches = file.batches(Wanted(prompts=self.group_size is None))
         if self.group_size is not None:
             batches = in_batches(_grouped(_rows(batches), file.path, self.group_size))
-        step = file.step
+        said = {"step": file.step, "train_policy": file.format.train_policy}
         for batch in batches:
-            steps = [step if its is None else its for its in batch.row_field("step")]
-            yield replace(batch, rows={**batch.rows, "step": steps})
+            rows = {n: [v if its is None else its for its in batch.row_field(n)] for n, v in said.items()}
+            yield replace(batch, rows={**batch.rows, **rows})
 
 
 # --- finding files ----------------------------------------------------------------------------------------------

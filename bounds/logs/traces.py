@@ -124,6 +124,7 @@ class TraceSet:
         reward_range: tuple[float, float] = (0.0, 1.0),
         logprob_dtype: str = "float32",
         on_missing: str = "error",
+        train_policy: str | None = None,
     ) -> Self:
         """Take canonical records in memory.
 
@@ -132,7 +133,7 @@ class TraceSet:
         records : iterable of mappings
             ``rollout_logprobs`` and ``train_logprobs`` [n] (natural logs, sampled tokens); optional
             ``prompt_id``, ``prompt_tokens``, ``reward``, ``mask`` [n], exact ``kl``, ``tv``, ``chi2`` [n],
-            ``old_logprobs`` [n], ``step``, ``weight_version``, ``tokens`` [n].
+            ``old_logprobs`` [n], ``step``, ``weight_version``, ``train_policy``, ``tokens`` [n].
         horizon : int, optional
             The generation cap, in policy tokens. Without it the longest response is taken, as an assumption.
         reward_range : (float, float)
@@ -141,6 +142,9 @@ class TraceSet:
             Precision in which log-probs were computed: how far above 0 one may be.
         on_missing : {"error", "drop"}
             Whether a null, NaN or sentinel on a policy token is an error, or drops (and reports) the response.
+        train_policy : {"before-update", "held-out", "unknown"}, optional
+            How theta relates to the responses: it scored them before it learned from them; it learned, but not from
+            their prompts; or that is not known. Without it, what the records say, else unknown.
 
         Returns
         -------
@@ -159,7 +163,7 @@ class TraceSet:
         TraceSet(1 response, 1 prompt, 2 tokens, horizon 16)
         """
         cap = None if horizon is None else integer("horizon", horizon, 1, MAX_HORIZON)
-        checker = Checker(Reading(reward_range, logprob_dtype, on_missing), cap)
+        checker = Checker(Reading(reward_range, logprob_dtype, on_missing, train_policy), cap)
         batches = in_batches((f"row {i}", record) for i, record in enumerate(records))
         return cls.joined(cls.of_checked(checker.check(batch)) for batch in batches)
 
@@ -190,7 +194,7 @@ class TraceSet:
         kl, tv, chi2 : arrays [B, L], optional
             Exact full-vocabulary divergences at each context (KL(roll||theta) in nats).
         **options
-            As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing.
+            As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing, train_policy.
 
         Returns
         -------
@@ -358,6 +362,8 @@ class TraceSet:
         if self.reward is not None:
             rows["reward"] = self.reward.tolist()
         rows |= {name: [text or None for text in texts] for name, texts in self.labels.items()}
+        if self.reading.train_policy is not None:
+            rows["train_policy"] = [self.reading.train_policy] * len(self)
         write_parquet(Batch(self.where, lists, rows), Path(path), dtype=dtype, horizon=self.horizon)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
 from bounds._text import Cells, many, shown
 from bounds.certificate.estimates import kl_of_responses
-from bounds.certificate.findings import Finding, findings
+from bounds.certificate.findings import Finding, findings, policy_findings
 from bounds.certificate.guarantees import Gain
 from bounds.certificate.kept import acceptance, kept
 from bounds.certificate.summary import Summary
@@ -144,7 +144,7 @@ def over_time(
         here = codes == k
         rows[name] = _step(summary, here, kl, 1.0 - error, acceptance(summary, chosen, keep, 1.0 - error, here))
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
-    steps, seen = IntervalTable("step", rows, facts), findings(summary, by_step=True)
+    steps, seen = IntervalTable("step", rows, facts), (*findings(summary, by_step=True), *policy_findings(summary))
     return RunOverTime(steps, limit, time_uniform, confidence, summary.reward_spread, seen)
 
 
@@ -158,11 +158,12 @@ def _step(
         return clustered_mean(values, prompt, confidence, low=low)
 
     rewarded = "reward" in s
+    improvement = Gain.these_prompts if s.prompts_return else Gain.new_prompts
     return {
         "kl_seq": mean(kl[here]),
         "worst_case_error": mean(s.reward_spread * s["worst_case_error"][here]),
         "ppl_gap": mean(np.abs(s["log_ratio_sum"][here]) / s["length"][here]),
         "acceptance": accepted,
         "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
-        "improvement": Gain(s, confidence, here).new_prompts() if rewarded else None,
+        "improvement": improvement(Gain(s, confidence, here)) if rewarded else None,
     }
