@@ -1,12 +1,18 @@
-"""Each trainer's rule, written again from what its source computes, against ours by its own option names."""
+"""Each trainer's rule, against ours by its own option names: what its own functions did (tests/write_trainers.py), and
+where they cannot be had, written again from what its source computes."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import bounds
+from bounds.certificate.kept import kept as kept_of
+from bounds.certificate.summary import Summary
 from bounds.masks.mask import Mask
 from bounds.masks.statistics import Tokens, pooled
 
@@ -44,6 +50,222 @@ def dropped_tokens(text, mu, pi, mask):
     tokens = as_tokens(mu, pi, mask)
     (rule,) = Mask.parse(text).reweighing
     return np.sum([pooled(name, tokens) for name in rule.columns], axis=0)
+
+
+TRAINERS = json.loads(Path(__file__).with_name("data").joinpath("trainers.json").read_text())
+OWN = [(text, dropped) for of in TRAINERS["packages"].values() for text, dropped in of["masks"].items()]
+
+
+def real_batch():
+    """What the trainers' own functions were given, as a log: 200 padded responses with holes, four of a prompt."""
+    given = TRAINERS["inputs"]
+    mask = np.array([[x == "1" for x in row] for row in given["mask"]])
+    prompts = [f"p{i // 4}" for i in range(len(mask))]
+    return bounds.TraceSet.from_arrays(
+        np.array(given["rollout"]), np.array(given["train"]), mask=mask, rewards=given["reward"], prompt_ids=prompts
+    )
+
+
+@pytest.fixture(scope="module")
+def own_log():
+    return Summary.of(real_batch(), statistics=[name for text, _ in OWN for name in Mask.parse(text).statistics])
+
+
+@pytest.mark.parametrize(("text", "dropped"), OWN, ids=[text for text, _ in OWN])
+def test_as_the_trainers_own_function(own_log, text, dropped):
+    rule = Mask.parse(text)
+    (criterion,) = rule.criteria
+    if criterion.drops_responses:
+        found = np.where(kept_of(own_log, rule), 0.0, own_log["length"])
+    else:
+        below, above = (own_log[name] for name in criterion.columns) if len(criterion.columns) == 2 else (
+            0.0, own_log[criterion.columns[0]]
+        )  # fmt: skip
+        found = np.where(own_log.advantage > 0.0, above, below) if criterion.by_advantage else below + above
+    assert found.tolist() == dropped
+    assert 0 < sum(dropped) < own_log.tokens
+
+
+PRESETS = TRAINERS["packages"]["verl 0.9.1"]["presets"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_of_verl(name):
+    """A preset is its options; one that drops and truncates nothing is refused as they are."""
+    options = PRESETS[name]
+    if not options.keys() & {"rollout_rs", "rollout_is"}:
+        with pytest.raises(ValueError, match="drop and truncate nothing"):
+            Mask.parse(f"verl:{name}")
+        return
+    mask = Mask.parse(f"verl:RolloutCorrectionConfig.{name}()")
+    assert mask == Mask.from_trainer("verl", **options) == Mask.from_trainer("verl", preset=name)
+    assert ("bypass_mode=true" in mask.aside) == options.get("bypass_mode", False)
+
+
+def test_a_preset_takes_its_arguments():
+    assert str(Mask.parse("verl:decoupled_k3_rs(rs_threshold=0.02)")) == "seq_mean_k3<=0.02"
+    both = "verl:RolloutCorrectionConfig.decoupled_k3_rs_seq_tis(is_threshold=4.0, rs_threshold=0.02)"
+    assert str(Mask.parse(both)) == "seq_mean_k3<=0.02,clip_seq_product_ratio<=4"
+    assert str(Mask.parse("verl:decoupled_seq_is(threshold=3)")) == "clip_seq_product_ratio<=3"
+
+
+BLOCK = """
+  rollout_correction:
+    # what people paste
+    rollout_is: token             # null, token, sequence
+    rollout_is_threshold: "0.5_2.0"
+    rollout_is_batch_normalize: true
+    rollout_rs: seq_mean_k3,seq_max_k2
+    rollout_rs_threshold: 0.001,0.05
+    bypass_mode: false
+    loss_type: ppo_clip
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BLOCK,
+        "{rollout_is: token, rollout_is_threshold: 0.5_2.0, rollout_rs: 'seq_mean_k3,seq_max_k2', "
+        "rollout_rs_threshold: '0.001,0.05', bypass_mode: false, loss_type: ppo_clip, "
+        "rollout_is_batch_normalize: true}",
+        "rollout_is=token,rollout_is_threshold=0.5_2.0,rollout_is_batch_normalize=true,rollout_rs=seq_mean_k3,seq_max_k2,"
+        "rollout_rs_threshold=0.001,0.05,bypass_mode=false,loss_type=ppo_clip",
+        "++algorithm.rollout_correction.rollout_is=token ++algorithm.rollout_correction.rollout_is_threshold=0.5_2.0 "
+        "++algorithm.rollout_correction.rollout_rs='seq_mean_k3,seq_max_k2' "
+        "++algorithm.rollout_correction.rollout_rs_threshold='0.001,0.05' "
+        "++algorithm.rollout_correction.bypass_mode=false ++algorithm.rollout_correction.loss_type=ppo_clip "
+        "++algorithm.rollout_correction.rollout_is_batch_normalize=true",
+    ],
+)
+def test_the_whole_block_of_verl_as_it_is_pasted(text):
+    mask = Mask.parse(f"verl:{text}")
+    assert str(mask) == "seq_mean_k3<=0.001,seq_max_k2<=0.05,token_ratio=0.5_2"
+    assert sorted(mask.aside) == ["bypass_mode=false", "loss_type=ppo_clip", "rollout_is_batch_normalize=true"]
+    (said,) = [f.text for f in bounds.certify(real_batch(), mask=mask).findings if "set aside" in f.text]
+    assert said == f"{', '.join(mask.aside)}: no part of a mask, set aside"
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ("slime:--use-tis --tis-clip 3", "clip_token_ratio<=3"),
+        ("slime:use_tis=true tis_clip_low=0.5 tis_batch_normalize=true", "clip_token_ratio=0.5_2"),
+        ("slime:--use-tis --tis-clip-low 0.5 --custom-tis-function-path slime.icepop_function", "token_ratio=0.5_2"),
+        ("miles:--use-opsm", "off_policy_gap<=0.0001"),
+        ("slime:--use-tis --use-opsm --opsm-delta 1e-3", "off_policy_gap<=0.001,clip_token_ratio<=2"),
+        (
+            "slime:use_tis: true\nuse_rs: true\ntis_level: token\nrs_level: geometric\ntis_mode: truncate\n"
+            "tis_upper_bound: 2.0\nrs_lower_bound: 0.999\nrs_upper_bound: 1.001\nrs_veto_threshold: 1.0e-4",
+            "clip_token_ratio<=2,seq_geometric_ratio=0.999_1.001,seq_min_ratio>=0.0001",
+        ),
+        ("slime:use_tis=true use_rs=false rs_level=token tis_mode=clip", "clip_token_ratio=0.5_2"),
+        ("trl:vllm_importance_sampling_correction=true", "seq_product_ratio<=3"),
+        (
+            "trl:off_policy_mask_threshold=0.5 vllm_importance_sampling_mode=token_truncate",
+            "clip_token_ratio<=3,off_policy_gap<=0.5",
+        ),
+        ("trl:divergence_type=binary_tv", "token_shift_by_advantage=-0.15_0.15"),
+        ("trl:divergence_type=binary_kl epsilon=0.04 epsilon_high=0.05", "token_binary_kl_by_advantage=-0.04_0.05"),
+        ("openrlhf:is_correction_level=token is_correction_mode=clip", "clip_token_ratio=0.5_5"),
+        ("openrlhf:--algo.advantage.is_correction_enable", "clip_token_ratio=0.5_5"),
+        (
+            "openrlhf:--algo.advantage.is_correction_enable --algo.advantage.is_correction_type seq-mask-tis "
+            "--algo.advantage.is_correction_threshold 0.999 1.002",
+            "seq_geometric_ratio=0.999_1.002",
+        ),
+        ("areal:level=token action=clamp upper=2", "clip_token_ratio<=2"),
+        ("areal:level=sequence action=clamp upper=2 lower=0.5", "clip_seq_geometric_ratio=0.5_2"),
+        ("areal:level=sequence metric=kl_k3 upper=2.0", "seq_mean_k3_inverse<=2"),
+        (
+            "roll:train_infer_correction:\n  is_weight:\n    enabled: true\n    upper_bound: 1.5\n  filters:\n"
+            "    - enabled: true\n      agg_type: geometric\n      ratio_low: 0.8\n      ratio_high: 1.05\n"
+            "    - enabled: false\n      agg_type: token\n    - enabled: true\n      ratio_enabled: false\n"
+            "      diff_enabled: true",
+            "clip_token_ratio<=1.5,seq_geometric_ratio=0.8_1.05,token_shift=-0.2_0.2",
+        ),
+        (
+            "roll:train_infer_correction.filters[0].enabled=true train_infer_correction.filters[0].agg_type=sequence",
+            "seq_product_ratio=0.8_1.2",
+        ),
+    ],
+)
+def test_what_options_mean(text, own):
+    assert str(Mask.parse(text)) == own
+
+
+def test_blocks_from_python():
+    filters = [{"enabled": True, "agg_type": "geometric", "ratio_enabled": False, "diff_enabled": True}]
+    own = Mask.from_trainer("roll", train_infer_correction={"filters": filters})
+    assert str(own) == "seq_mean_shift=-0.2_0.2"
+    assert str(Mask.from_trainer("areal", rejection_sampling={"level": "sequence", "upper": 2.0})) == (
+        "seq_geometric_ratio<=2"
+    )
+    assert str(Mask.from_trainer("openrlhf", is_correction_level="seq", is_correction_threshold=[0.5, 2.0])) == (
+        "seq_geometric_ratio=0.5_2"
+    )
+
+
+@pytest.mark.parametrize("agg", ["token", "geometric", "sequence"])
+@pytest.mark.parametrize("what", ["ratio", "diff"])
+def test_roll(agg, what):
+    """8eb27cc2d: pi/mu or pi - mu of a token, its mean (of logs) over a response, or its product (sum)."""
+    mu, pi, mask = padded(16, 0.05)
+    values = pi - mu if what == "ratio" else np.exp(pi) - np.exp(mu)
+    if agg != "token":
+        values = (mean(values, mask) if agg == "geometric" else (values * mask).sum(axis=1))[:, None]
+    values = np.exp(values) if what == "ratio" else values
+    low, high = {"ratio": (0.97, 1.04), "diff": (-0.02, 0.03)}[what]
+    expected = (~((values >= low) & (values <= high)) & mask).sum(axis=1)
+    on = f"{{enabled: true, agg_type: {agg}, ratio_enabled: {what == 'ratio'}, diff_enabled: {what == 'diff'}"
+    rule = Mask.parse(f"roll:filters: [{on}, {what}_low: {low}, {what}_high: {high}}}]")
+    if agg == "token":
+        assert dropped_tokens(str(rule), mu, pi, mask).tolist() == expected.tolist()
+    else:
+        tokens = as_tokens(mu, pi, mask)
+        keep = rule.keep(tokens.log_ratio, tokens.starts, rollout=tokens.rollout)
+        assert np.where(keep, 0, tokens.lengths).tolist() == expected.tolist()
+    assert 0 < expected.sum() < mask.sum()
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+def test_off_policy_sequence_masking_of_slime_and_miles(advantage):
+    """624b824a8, 31f1ca961: dropped where the advantage is below 0 and the mean of -d above opsm_delta."""
+    mu, pi, mask = padded(17, 0.05)
+    tokens = as_tokens(mu, pi, mask)
+    rule, advantages = Mask.parse("slime:--use-opsm --opsm-delta 0.01"), np.full(len(mask), advantage)
+    keep = rule.keep(tokens.log_ratio, tokens.starts, advantage=advantages)
+    assert keep.tolist() == (~((advantages < 0.0) & (mean(mu - pi, mask) > 0.01))).tolist()
+    assert (~keep).any() == (advantage < 0.0)
+
+
+def test_the_advantage_is_the_reward_minus_the_mean_of_its_prompt_and_0_within_rounding():
+    rows = [
+        {"prompt_id": "a", "reward": reward, "rollout_logprobs": [-1.0], "train_logprobs": [-2.0]}
+        for reward in (0.1, 0.2, 0.3)
+    ]
+    summary = Summary.of(bounds.TraceSet.from_records(rows))
+    assert np.sign(summary.advantage).tolist() == [-1.0, 0.0, 1.0]  # .1 + .2 + .3 > .6 in floats
+    rule = Mask.parse("miles:--use-opsm")
+    assert kept_of(summary, rule).tolist() == [False, True, True]
+    (said,) = [f.text for f in bounds.certify(bounds.TraceSet.from_records(rows), mask=rule).findings
+               if "the advantage" in f.text]  # fmt: skip
+    assert "the reward minus the mean of its prompt" in said
+    bare = [{key: row[key] for key in row if key != "reward"} for row in rows]
+    with pytest.raises(ValueError, match=r"off_policy_gap needs the advantage \(a reward\), and the log has none"):
+        bounds.certify(bounds.TraceSet.from_records(bare), mask=rule)
+
+
+def test_a_file_of_masks_knows_the_advantage(tmp_path):
+    import pandas as pd
+
+    from bounds.questions.mask_study import write_masks
+
+    log, rule = real_batch(), Mask.parse("trl:off_policy_mask_threshold=0.01")
+    write_masks(log, rule, tmp_path / "masks.parquet")
+    written = pd.read_parquet(tmp_path / "masks.parquet")
+    assert written["keep"].tolist() == kept_of(Summary.of(log), rule).tolist()
+    assert 0 < written["keep"].sum() < len(written)
 
 
 def verl(option, low, high, mu, pi, mask):
@@ -274,7 +496,20 @@ def test_the_clamp_of_verl_is_not_ours():
         ("trl:vllm_importance_sampling_clip_max=none", "a bound on seq_product_ratio is missing"),
         ("nemo-rl:truncated_importance_sampling_type=icepop", "icepop needs truncated_importance_sampling_ratio"),
         ("nemo-rl:seq_logprob_error_threshold=0.05", "which is at least 1"),
-        ("openrlhf:x=1", "unknown trainer 'openrlhf'"),
+        ("trl:divergence_type=topk_tv", "topk_tv needs the log-probs of k tokens at each place, which no log holds"),
+        (
+            "roll:filters: [{enabled: true, agg_type: segment}]",
+            "agg_type segment needs to know where a tool's output was",
+        ),
+        ("areal:level=sequence metric=kl_k2 upper=1 lower=0.1", "a mask with kl_k2 takes upper only"),
+        ("areal:level=sequence agg=max upper=2 lower=0.5", "lower bounds the largest ratio of a response from below"),
+        ("areal:level=sequence action=clamp metric=kl_k3", "is no mask and is not offered here"),
+        ("openrlhf:is_correction_level=seq is_correction_gating=tv is_correction_threshold=0.1,0.2", "tv takes HIGH"),
+        ("openrlhf:is_correction_level=seq is_correction_mode=clip", "requires is_correction_level=token"),
+        ("verl:bypass_mode=true", "drop and truncate nothing .* bypass_mode=true: no part of a mask"),
+        ("verl:decoupled_k4_rs", "must be TRAINER:OPTION=VALUE"),
+        ("slime:use_opsm=yes", "unknown use_opsm 'yes'"),
+        ("nanotune:x=1", "unknown trainer 'nanotune'"),
     ],
 )
 def test_refused(text, message):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bounds._checks import FloatArray, IntArray
 from bounds.divergence.rows import k2, k3
 from bounds.logs.traces import TraceSet, fingerprint
-from bounds.masks.statistics import Tokens, pooled
+from bounds.masks.statistics import OFF_POLICY, Tokens, pooled
 
 #: Compiling takes two seconds: not worth it for a log with fewer tokens.
 WORTH_COMPILING = 2**20
@@ -175,11 +175,18 @@ def rows(part: Part, statistics: Collection[str] = ()) -> dict[str, npt.NDArray[
 
 
 @np.errstate(over="ignore")
-def statistics_of(traces: TraceSet, names: Collection[str]) -> dict[str, FloatArray]:
-    """Return statistics of each response, arrays [N]: of :data:`ASKED_FOR`, or as ``pooled`` of masks names them."""
+def statistics_of(
+    traces: TraceSet, names: Collection[str], advantage: FloatArray | None = None
+) -> dict[str, FloatArray]:
+    """Return statistics of each response, arrays [N]: of :data:`ASKED_FOR`, or as ``pooled`` of masks names them.
+
+    What looks at the ``advantage`` [N] is left out without it: one part of a log cannot tell the mean of a prompt.
+    """
+    if advantage is None:
+        names = [name for name in names if name != OFF_POLICY]
     if not names:
         return {}
-    tokens = Tokens(traces.log_ratio, traces.starts, kl=traces.exact.get("kl"), rollout=traces.rollout)
+    tokens = Tokens(traces.log_ratio, traces.starts, traces.exact.get("kl"), traces.rollout, advantage)
     asked = {name: ASKED_FOR[name] for name in names if name in ASKED_FOR}
     sums = {name: np.add.reduceat(of_token(traces), traces.starts[:-1]) for name, of_token in asked.items()}
     return {name: sums[name] if name in sums else pooled(name, tokens) for name in names}

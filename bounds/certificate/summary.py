@@ -39,12 +39,14 @@ from bounds.logs.batch import TraceError
 from bounds.logs.checks import Reading
 from bounds.logs.log import Log
 from bounds.logs.traces import LeftOut, TraceSet
+from bounds.masks.statistics import OFF_POLICY, off_policy
 from bounds.results import Assumption, Standing
 
 #: Rows that are held in memory (about 200 bytes each); more are kept in temporary files.
 MEMORY_ROWS = 2**20
 
 _KEY = b"trm_bounds.summary"
+_ROUNDING = 2.0**-51  # of a sum, relative to its length times the mean of its terms
 _CHANGED = "the log has changed since it was read first"
 _Rows = Mapping[str, npt.NDArray[Any]]
 
@@ -220,6 +222,8 @@ class Summary(_Known):
         return name in self._rows.names
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name == OFF_POLICY:
+            return off_policy(-self["log_ratio_sum"] / self["length"], self.advantage)
         if name not in self:
             raise KeyError(unknown("column", name, self._rows.names))
         return self._rows[name]
@@ -296,6 +300,18 @@ class Summary(_Known):
     def unit_reward(self) -> FloatArray:
         """The reward of each response [N], mapped from its declared range to [0, 1]."""
         return np.clip((self["reward"] - self.reading.reward_range[0]) / self.reward_spread, 0.0, 1.0)
+
+    @property
+    def advantage(self) -> FloatArray | None:
+        """The reward of each response [N] minus the mean of its prompt; None without rewards."""
+        return self.centred(self["reward"], self.prompt) if "reward" in self else None
+
+    def centred(self, reward: FloatArray, prompt: IntArray) -> FloatArray:
+        """Return rewards [n] of responses to some prompts [n] minus the means of these; 0 within rounding."""
+        size = np.bincount(self.prompt)
+        mean, most = (np.bincount(self.prompt, weights=x) / size for x in (self["reward"], np.abs(self["reward"])))
+        apart = reward - mean[prompt]
+        return np.where(np.abs(apart) <= _ROUNDING * (size * most)[prompt], 0.0, apart)
 
     @property
     def surrogate(self) -> FloatArray:

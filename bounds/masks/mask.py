@@ -11,6 +11,7 @@ A mask is a comma of criteria, all of which must hold:
 ``seq_product_ratio<=3``, ``seq_min_ratio>=1e-4``  other trainers: bounds on theta/roll, either end may be absent
 ``token_k2<=0.05``, ``token_ratio=0.5_5``          drops tokens, not responses
 ``clip_token_ratio<=2``                            truncates a weight (TIS), drops nothing
+``off_policy_gap<=1e-4``                            off-policy sequence masking: advantage below 0, and a larger mean k1
 ``verl:rollout_rs=seq_mean_k3 ...``                a trainer's own options, see :meth:`bounds.Mask.from_trainer`
 =================================================  ==================================================================
 
@@ -23,13 +24,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, array, parse_number, refuse, unknown
 from bounds.masks.statistics import (
+    OFF_POLICY,
     STATISTICS,
     TOKEN,
     TOKEN_STATISTICS,
@@ -102,6 +104,11 @@ class Criterion:
         return self.statistic.endswith("_by_advantage")
 
     @property
+    def needs_advantage(self) -> bool:
+        """Whether it looks at the advantage."""
+        return self.by_advantage or self.statistic == OFF_POLICY
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Names of the statistics of a response that it needs: of tokens, how many are below and above."""
         return counted(self.statistic, self.low, self.high) if self.of_tokens else (self.statistic,)
@@ -113,8 +120,11 @@ class Criterion:
         return counted(f"token_{token}", self.low, self.high) if pool in ("max", "min") else ()
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read one criterion; a threshold of the wrong kind is refused with the likely meant one."""
+    def parse(cls, text: str, *, sure: bool = False) -> Self:
+        """Read one criterion; a threshold of the wrong kind is refused with the likely meant one.
+
+        ``sure``: a mean divergence as large as a ratio is meant.
+        """
         bare = text.strip()
         clips = bare.startswith(_CLIP)
         match = _CRITERION.fullmatch(bare.removeprefix(_CLIP))
@@ -129,7 +139,7 @@ class Criterion:
             raise ValueError(unknown("mask statistic", name, (*STATISTICS, *TOKEN_STATISTICS)))
         if clips and not name.endswith("_ratio"):
             raise ValueError(f"clip_ truncates a ratio such as clip_token_ratio<=2, got {bare!r}")
-        return cls(name, *_range(name, match["sign"], value), clips)
+        return cls(name, *_range(name, match["sign"], value, sure), clips)
 
     def holds(self, statistic: FloatArray) -> BoolArray:
         """Return whether it holds, for each value of its statistic (of its logarithm, for a ratio)."""
@@ -160,9 +170,10 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Criteria that must all hold."""
+    """Criteria that must all hold; ``aside`` are options of a trainer that are no part of a mask, NAME=VALUE."""
 
     criteria: tuple[Criterion, ...]
+    aside: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.criteria, tuple) or not all(isinstance(c, Criterion) for c in self.criteria):
@@ -205,11 +216,12 @@ class Mask:
         Parameters
         ----------
         trainer : str
-            One of verl, slime, trl, skyrl, nemo-rl, prime-rl, ms-swift; :mod:`bounds.masks.trainers` says
-            which options, and what their sources compute.
+            One of :data:`bounds.masks.trainers.TRAINERS`; that module says which options, and what their sources
+            compute.
         **options
-            As the trainer takes them, numbers or text. A rule that is not asked for is off; bounds that are left
-            out have the trainer's defaults.
+            As the trainer takes them, numbers, text, or a block of them as a mapping. A rule that is not asked for
+            is off; bounds that are left out have the trainer's defaults. Options of the trainer that are no part
+            of a mask stand in ``aside``.
 
         Returns
         -------
@@ -230,11 +242,19 @@ class Mask:
             raise ValueError(unknown("trainer", trainer, TRAINERS))
         own = in_own_form(name, options)
         try:
-            return cls.parse(own)
+            return cls(tuple(Criterion.parse(text, sure=own.sure) for text in own.criteria), own.aside)
         except ValueError as error:
-            raise ValueError(f"{name} would apply {own}: {error}") from None
+            raise ValueError(f"{name} would apply {','.join(own.criteria)}: {error}") from None
 
-    def keep(self, log_ratio: FloatArray, starts: IntArray, kl: FloatArray | None = None) -> BoolArray:
+    def keep(
+        self,
+        log_ratio: FloatArray,
+        starts: IntArray,
+        kl: FloatArray | None = None,
+        *,
+        rollout: FloatArray | None = None,
+        advantage: FloatArray | None = None,
+    ) -> BoolArray:
         """Return which responses [N] it keeps.
 
         Parameters
@@ -245,6 +265,10 @@ class Mask:
             Where each response starts; no response is empty.
         kl : array [tokens], optional
             Exact KL(roll||theta) at each context.
+        rollout : array [tokens], optional
+            log roll, for what looks at probabilities (``binary_kl``, ``binary_tv``, ``shift``).
+        advantage : array [N], optional
+            That of each response, for off-policy sequence masking.
 
         Returns
         -------
@@ -253,7 +277,7 @@ class Mask:
         Raises
         ------
         ValueError
-            If a response is empty, or a criterion needs the exact KL and there is none.
+            If a response is empty, or a criterion needs what is not given.
 
         Examples
         --------
@@ -263,7 +287,7 @@ class Mask:
         d, edges = array("log_ratio", log_ratio, None, -math.inf, math.inf), np.asarray(starts)
         if edges.ndim != 1 or edges.size < 2 or edges[0] != 0 or edges[-1] != d.size or (np.diff(edges) < 1).any():
             refuse("starts", f"an array that rises from 0 to the number of tokens, {d.size}", edges)
-        tokens = Tokens(d, edges, kl)
+        tokens = Tokens(d, edges, kl, rollout, advantage)
         statistics = {c.statistic: pooled(c.statistic, tokens) for c in self.dropping}
         return self.holds(statistics) if statistics else np.ones(edges.size - 1, dtype=np.bool_)
 
@@ -278,6 +302,11 @@ class Mask:
     def dropping(self) -> tuple[Criterion, ...]:
         """The criteria that drop responses."""
         return tuple(c for c in self.criteria if c.drops_responses)
+
+    @property
+    def needs_advantage(self) -> bool:
+        """Whether a criterion looks at the advantage."""
+        return any(c.needs_advantage for c in self.criteria)
 
     @property
     def reweighing(self) -> tuple[Criterion, ...]:
@@ -304,7 +333,7 @@ def _canonical(name: str) -> str:
     return f"ln_trm({','.join([f'T={cap}', *given])})"
 
 
-def _range(name: str, sign: str, text: str) -> tuple[float, float]:
+def _range(name: str, sign: str, text: str, sure: bool) -> tuple[float, float]:
     """Return the range that a threshold means; what cannot be meant is refused with what likely is."""
     token = _token_of(name)
     if (only := _ONE_END.get(name, sign)) != sign:
@@ -312,7 +341,7 @@ def _range(name: str, sign: str, text: str) -> tuple[float, float]:
     if token.signs == ("<=",):
         if sign == ">=":
             raise ValueError(f"{name} takes an upper bound only, {name}<=NUMBER, got {text!r}")
-        return -math.inf, _upper_end(name, token, text)
+        return -math.inf, _upper_end(name, token, text, sure)
     if sign not in token.signs or (sign == "=" and "_" not in text):
         raise ValueError(_takes_two_ends(name, token, text))
     if sign == "=":
@@ -326,14 +355,14 @@ def _range(name: str, sign: str, text: str) -> tuple[float, float]:
     return (-math.inf, value) if sign == "<=" else (value, math.inf)
 
 
-def _upper_end(name: str, token: TokenStatistic, text: str) -> float:
+def _upper_end(name: str, token: TokenStatistic, text: str, sure: bool) -> float:
     value = _number(name, text)
     if value <= token.centre:
         raise ValueError(
             f"{name} is a mean of {token.meaning}, which is at least 1; its threshold must be above that, got "
             f"{name}<={text}; for a mean of |theta/roll - 1| write seq_mean_ratio_deviation<={text}"
         )
-    if name.startswith("seq_mean") and not token.centre and value >= _LOOKS_LIKE_RATIO:
+    if name.startswith("seq_mean") and not (sure or token.centre) and value >= _LOOKS_LIKE_RATIO:
         both = f"{min(value, 1 / value):g}_{max(value, 1 / value):g}"
         raise ValueError(
             f"{name} takes {token.meaning} per token such as 0.001, got {name}<={text}, which looks like a "

@@ -9,7 +9,17 @@ kl                  exact KL(roll||theta) at the context, where logged
 ratio_deviation     \|rho - 1\|; its mean over a response is SER's statistic (2512.23075v2)
 mult_prob_error     exp\|d\|, NeMo-RL's "multiplicative probability error"
 shift               theta - roll: the difference of the two probabilities of the token
+k3_inverse          1/rho - 1 + d, what AReaL calls k3
+binary_kl           KL(roll||theta) of the two-valued law "this token or another"; its probabilities are kept in
+                    [1e-6, 1 - 1e-6], as OpenRLHF does
+binary_tv           \|theta - roll\|, the total variation of that law
+gap                 -d in nats
 ==================  ====================================================================================
+
+``shift_by_advantage`` and ``binary_kl_by_advantage`` (with the sign of the shift, and 1e-8 added to the probability of
+another token, as verl does) have an upper end where the advantage is positive and a lower one where it is not.
+``off_policy_gap`` is the mean of gap over a response whose advantage is below 0, and 0 for others: off-policy sequence
+masking. A log has rewards and no advantages; the reward minus the mean of its prompt stands for one.
 """
 
 from __future__ import annotations
@@ -35,13 +45,15 @@ _MAX_CAP = 10**7  # the weights of LN-TRM are an array of that length
 class Tokens:
     """Policy tokens of some responses, one after another; response i is ``starts[i]:starts[i+1]``, never empty.
 
-    ``log_ratio`` is log theta - log roll, ``kl`` the exact divergence and ``rollout`` the log-prob of roll, [tokens].
+    ``log_ratio`` is log theta - log roll, ``kl`` the exact divergence and ``rollout`` the log-prob of roll, [tokens];
+    ``advantage`` is that of each response.
     """
 
     log_ratio: FloatArray
     starts: IntArray
     kl: FloatArray | None = None
     rollout: FloatArray | None = None
+    advantage: FloatArray | None = None
 
     @property
     def lengths(self) -> IntArray:
@@ -64,9 +76,26 @@ class TokenStatistic:
     signs: tuple[str, ...] = ("<=",)
 
 
+def _probabilities(t: Tokens) -> tuple[FloatArray, FloatArray]:
+    """Return roll and theta of each token."""
+    rollout = _column(t.rollout, "probabilities", "the rollout log-probs")
+    return np.exp(rollout), np.exp(rollout + t.log_ratio)
+
+
 def _shift(t: Tokens) -> FloatArray:
-    rollout = _column(t.rollout, "shift", "the rollout log-probs")
-    return np.exp(rollout + t.log_ratio) - np.exp(rollout)
+    roll, theta = _probabilities(t)
+    return theta - roll
+
+
+def _binary_kl(t: Tokens) -> FloatArray:
+    roll, theta = (np.clip(p, 1e-6, 1.0 - 1e-6) for p in _probabilities(t))
+    return np.asarray(roll * np.log(roll / theta) + (1.0 - roll) * np.log((1.0 - roll) / (1.0 - theta)))
+
+
+def _signed_binary_kl(t: Tokens) -> FloatArray:
+    roll, theta = _probabilities(t)
+    others = np.log(np.maximum(1.0 - roll, 0.0) + 1e-8) - np.log(np.maximum(1.0 - theta, 0.0) + 1e-8)
+    return np.asarray(np.sign(theta - roll) * ((1.0 - roll) * others - roll * t.log_ratio))
 
 
 def _column(values: FloatArray | None, name: str, what: str) -> FloatArray:
@@ -87,17 +116,26 @@ TOKEN: Mapping[str, TokenStatistic] = MappingProxyType(
         "ratio_deviation": TokenStatistic(lambda t: np.abs(np.expm1(t.log_ratio)), "|theta/roll - 1|"),
         "mult_prob_error": TokenStatistic(lambda t: np.asarray(np.exp(np.abs(t.log_ratio))), "exp|d|", 1.0),
         "shift": TokenStatistic(_shift, "theta - roll", signs=("=",)),
+        "k3_inverse": TokenStatistic(lambda t: k3(-t.log_ratio), "1/rho - 1 + d in nats"),
+        "binary_kl": TokenStatistic(_binary_kl, "a divergence in nats"),
+        "binary_tv": TokenStatistic(lambda t: np.abs(_shift(t)), "|theta - roll|"),
+        "gap": TokenStatistic(lambda t: k1(t.log_ratio), "log roll - log theta in nats"),
         # the end that counts is chosen by the sign of the advantage, see Criterion
         "shift_by_advantage": TokenStatistic(_shift, "theta - roll", signs=("=",)),
+        "binary_kl_by_advantage": TokenStatistic(_signed_binary_kl, "a divergence in nats", signs=("=",)),
     }
 )
 
 _ALL = ("max", "mean", "sum")
 _POOLS = {"k1": _ALL[1:], "k2": _ALL, "k3": _ALL, "kl": _ALL, "ratio": ("product", "geometric", "max", "min")}
-_POOLS |= {"ratio_deviation": ("mean",), "mult_prob_error": ("mean",)}
+_POOLS |= dict.fromkeys(("ratio_deviation", "mult_prob_error", "binary_kl", "binary_tv"), ("mean",))
+_POOLS |= {"k3_inverse": _ALL, "shift": _ALL[1:]}
+#: The statistic of off-policy sequence masking (DeepSeek-V3.2, 2512.02556): known when all of a prompt is.
+OFF_POLICY = "off_policy_gap"
 #: Statistics of a response: name -> (pool, statistic of a token).
 STATISTICS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {f"seq_{pool}_{token}": (pool, token) for token, pools in _POOLS.items() for pool in pools}
+    | {OFF_POLICY: ("mean", "gap")}
 )
 #: Statistics of a token that a rule for tokens may look at: name -> statistic of a token.
 TOKEN_STATISTICS: Mapping[str, str] = MappingProxyType({f"token_{token}": token for token in TOKEN})
@@ -151,7 +189,14 @@ def pooled(name: str, tokens: Tokens) -> FloatArray:
     pool, token_name = STATISTICS[name]
     combine = {"max": np.maximum, "min": np.minimum}.get(pool, np.add)
     result = combine.reduceat(TOKEN[token_name].values(tokens), tokens.starts[:-1])
-    return np.asarray(result / tokens.lengths if pool in ("mean", "geometric") else result)
+    if pool in ("mean", "geometric"):
+        result = result / tokens.lengths
+    return off_policy(result, tokens.advantage) if name == OFF_POLICY else np.asarray(result)
+
+
+def off_policy(gap: FloatArray, advantage: FloatArray | None) -> FloatArray:
+    """Return what off-policy sequence masking compares [N], from the mean of -d over each response."""
+    return np.where(_column(advantage, OFF_POLICY, "the advantage (a reward)") < 0.0, gap, 0.0)
 
 
 def threshold(token: TokenStatistic, value: float) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bounds._checks import BoolArray, confidence_level
+from bounds._checks import BoolArray, FloatArray, confidence_level
 from bounds._files import whole_file
 from bounds._text import Cells, Row, many, near, shown
 from bounds.certificate.findings import Finding, findings, mask_findings
@@ -427,10 +427,9 @@ def _reweighing(s: Summary, rule: Criterion, confidence: float) -> Reweighing:
     counts = [s[name] for name in rule.columns]
     if not rule.by_advantage:
         touched = np.sum(counts, axis=0)
-    elif "reward" in s:
+    elif s.advantage is not None:
         below, above = counts
-        mean = np.bincount(s.prompt, weights=s["reward"]) / np.bincount(s.prompt)
-        touched = np.where(s["reward"] > mean[s.prompt], above, below)
+        touched = np.where(s.advantage > 0.0, above, below)
     else:
         return Reweighing(str(rule), "tokens", None, "it looks at the advantage, and the log has no rewards")
     unit = "tokens' weights" if rule.clips else "tokens"
@@ -475,11 +474,10 @@ def write_masks(
         + [(_column(name), pa.float64()) for name in mask.statistics],
         metadata={_KEY: str(mask)},
     )
-    parts = [log] if isinstance(log, TraceSet) else log.again() if isinstance(log, Summary) else log
     rows = 0
     with whole_file(path, force=force) as unfinished, pq.ParquetWriter(unfinished, schema) as writer:
-        for traces in parts:
-            statistics = statistics_of(traces, mask.statistics)
+        for traces, advantage in _with_advantages(log, mask):
+            statistics = statistics_of(traces, mask.statistics, advantage)
             columns = {
                 "row": np.arange(rows, rows + len(traces)),
                 "place": list(traces.where),
@@ -489,6 +487,19 @@ def write_masks(
             }
             writer.write_table(pa.table(columns, schema=schema))
             rows += len(traces)
+
+
+def _with_advantages(
+    log: TraceSet | Iterable[TraceSet] | Summary, mask: Mask
+) -> Iterator[tuple[TraceSet, FloatArray | None]]:
+    """Yield the parts of a log, with advantages [N] where the mask looks at them: then the log is read twice."""
+    if not mask.needs_advantage:
+        parts = [log] if isinstance(log, TraceSet) else log.again() if isinstance(log, Summary) else log
+        yield from ((traces, None) for traces in parts)
+        return
+    summary = Summary.of(log)
+    for traces, prompt in summary.again_by_prompt():
+        yield traces, None if traces.reward is None else summary.centred(traces.reward, prompt)
 
 
 def _column(name: str) -> str:

@@ -173,7 +173,7 @@ class Monitor:
                 LOGGER.warning(
                     "the trust region keeps %.1f %% of the responses: next to nothing is learned%s",
                     100 * seen["acceptance"],
-                    "" if self.rule is None else _thresholds(self.rule, d, policy, kl),
+                    "" if self.rule is None else _thresholds(self.rule, d, rollout.double(), policy, kl),
                 )
         return seen
 
@@ -199,11 +199,11 @@ class Monitor:
         self._files.add(self._step, {**grids, **{name: [value] * len(grids["mask"]) for name, value in same.items()}})
 
 
-def _thresholds(rule: Mask, d: Tensor, policy: Tensor, kl: Tensor | None) -> str:
+def _thresholds(rule: Mask, d: Tensor, rollout: Tensor, policy: Tensor, kl: Tensor | None) -> str:
     """Say at which thresholds a tenth, half and nine tenths of a batch would be kept."""
     said = []
     for criterion in rule.criteria:
-        values = criterion_values(criterion, d, policy, kl)[policy.any(dim=1)].cpu().numpy()
+        values = criterion_values(criterion, d, rollout, policy, kl)[policy.any(dim=1)].cpu().numpy()
         for share in (0.1, 0.5, 0.9):
             other = criterion.at(float(f"{np.nanquantile(criterion.reach(values), share):.2g}"))
             said.append(f"{other or 'no threshold'} would keep {share:.0%}")

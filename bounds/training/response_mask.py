@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 def trust_region_mask(
-    rollout_logprobs: Tensor, train_logprobs: Tensor, mask: Tensor, rule: str | Mask, *, kl: Tensor | None = None
+    rollout_logprobs: Tensor,
+    train_logprobs: Tensor,
+    mask: Tensor,
+    rule: str | Mask,
+    *,
+    kl: Tensor | None = None,
+    advantages: Tensor | None = None,
 ) -> Tensor:
     """Decide which responses a rule keeps.
 
@@ -33,6 +39,8 @@ def trust_region_mask(
         trainer's own options; see :mod:`bounds.masks.mask`. Criteria of tokens are refused: they drop no response.
     kl : tensor [B, L], optional
         Exact KL(roll||theta) at each context, which ``seq_max_kl`` and the like look at.
+    advantages : tensor [B], optional
+        That of each response, which off-policy sequence masking looks at.
 
     Returns
     -------
@@ -42,7 +50,8 @@ def trust_region_mask(
     Raises
     ------
     ValueError
-        For shapes that disagree, a rule that cannot be meant, or a rule on the exact KL without ``kl``.
+        For shapes that disagree, a rule that cannot be meant, a rule on the exact KL without ``kl``, or one on
+        advantages without ``advantages``.
 
     Notes
     -----
@@ -59,11 +68,14 @@ def trust_region_mask(
 
     policy = checked(mask, rollout_logprobs=rollout_logprobs, train_logprobs=train_logprobs, kl=kl)
     with torch.no_grad():
-        d = log_ratio(rollout_logprobs.double(), train_logprobs.double(), policy)
+        roll = rollout_logprobs.double()
+        d = log_ratio(roll, train_logprobs.double(), policy)
         keep = policy.any(dim=1)
         for criterion in response_mask(rule).criteria:
             low, high = criterion.limits
-            value = criterion_values(criterion, d, policy, kl)
+            value = criterion_values(criterion, d, roll, policy, kl)
+            if criterion.needs_advantage:
+                value = _off_policy(value, advantages)
             keep = keep & (value >= low) & (value <= high)
         return keep
 
@@ -100,14 +112,23 @@ def response_mask(rule: str | Mask) -> Mask:
     return mask
 
 
-def criterion_values(criterion: Criterion, d: Tensor, policy: Tensor, kl: Tensor | None) -> Tensor:
-    """Return what a criterion looks at, [B], from log ratios d in float64."""
+def _off_policy(gap: Tensor, advantages: Tensor | None) -> Tensor:
+    """Return what off-policy sequence masking compares, [B]."""
+    import torch
+
+    if advantages is None or advantages.shape != gap.shape:
+        refuse("advantages", f"a tensor [{len(gap)}], one for each response", getattr(advantages, "shape", None))
+    return torch.where((advantages < 0.0) | gap.isnan(), gap, 0.0)
+
+
+def criterion_values(criterion: Criterion, d: Tensor, roll: Tensor, policy: Tensor, kl: Tensor | None) -> Tensor:
+    """Return what a criterion looks at, [B], from log ratios d and log roll in float64, whatever the advantage."""
     name = criterion.statistic
     if name not in STATISTICS:
         return _ln_trm(d, policy, *ln_trm_constants(name))
     how, token = STATISTICS[name]
     if token != "kl":
-        return _pool(how, _TOKEN[token](d), policy)
+        return _pool(how, _TOKEN[token](d, roll), policy)
     if kl is None:
         raise ValueError(f"mask statistic {name} needs kl: trust_region_mask_from_logits computes it")
     return _pool(how, kl.double(), policy)
@@ -125,15 +146,29 @@ def _ln_trm(d: Tensor, policy: Tensor, cap: int, epsilon: float | None, delta: f
     return torch.where(policy.sum(dim=1) <= cap, total, torch.inf)
 
 
-#: What may be asked of a token, named as in :mod:`bounds.masks.statistics`: from d = log theta - log roll [B, L]
-#: in float64. (The exact KL is an input of its own.)
-_TOKEN: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "k1": lambda d: -d,
-    "k2": lambda d: d.square() / 2,
-    "k3": k3,
-    "ratio": lambda d: d,  # like k1 a logarithm, as its thresholds are
-    "ratio_deviation": lambda d: d.expm1().abs(),
-    "mult_prob_error": lambda d: d.abs().exp(),
+def _shift(d: Tensor, roll: Tensor) -> Tensor:
+    return (roll + d).exp() - roll.exp()
+
+
+def _binary_kl(d: Tensor, roll: Tensor) -> Tensor:
+    p, q = (x.exp().clamp(1e-6, 1.0 - 1e-6) for x in (roll, roll + d))
+    return p * (p / q).log() + (1.0 - p) * ((1.0 - p) / (1.0 - q)).log()
+
+
+#: What may be asked of a token, named as in :mod:`bounds.masks.statistics`: from d = log theta - log roll and log roll
+#: [B, L] in float64. (The exact KL is an input of its own.)
+_TOKEN: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "k1": lambda d, _: -d,
+    "k2": lambda d, _: d.square() / 2,
+    "k3": lambda d, _: k3(d),
+    "ratio": lambda d, _: d,  # like k1 a logarithm, as its thresholds are
+    "ratio_deviation": lambda d, _: d.expm1().abs(),
+    "mult_prob_error": lambda d, _: d.abs().exp(),
+    "k3_inverse": lambda d, _: k3(-d),
+    "gap": lambda d, _: -d,
+    "shift": _shift,
+    "binary_tv": lambda d, roll: _shift(d, roll).abs(),
+    "binary_kl": _binary_kl,
 }
 
 

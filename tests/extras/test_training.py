@@ -25,6 +25,7 @@ from bounds.training import (
 )
 
 B, L, V = 40, 17, 11
+ADVANTAGES = torch.linspace(-1.0, 0.7, B)[torch.randperm(B, generator=torch.Generator().manual_seed(2))]
 SER, LN_TRM = "seq_mean_ratio_deviation<=0.4", "ln_trm(T=17,epsilon=0.1)<=0.4"
 
 
@@ -46,7 +47,8 @@ def flat(batch, kl=None):
     roll, train, mask = batch
     starts = np.concatenate([[0], np.cumsum(mask.sum(1).numpy())])
     d = (train[mask].double() - roll[mask].double()).numpy()
-    return Tokens(d, starts, kl=None if kl is None else kl[mask].double().numpy())
+    kl = None if kl is None else kl[mask].double().numpy()
+    return Tokens(d, starts, kl, roll[mask].double().numpy(), ADVANTAGES.double().numpy())
 
 
 def between(name, values):
@@ -67,9 +69,17 @@ def test_every_mask_statistic_decides_as_numpy_does(batch, name):
     kl[~batch[2]] = math.nan
     tokens = flat(batch, kl)
     mask = Mask((between(name, pooled(name, tokens)),))
-    expected = mask.keep(tokens.log_ratio, tokens.starts, tokens.kl)
-    assert 0.2 * B < expected.sum() < 0.8 * B
-    assert trust_region_mask(*batch, mask, kl=kl).tolist() == expected.tolist()
+    given = {"rollout": tokens.rollout, "advantage": tokens.advantage}
+    expected = mask.keep(tokens.log_ratio, tokens.starts, tokens.kl, **given)
+    assert 0.2 * B < expected.sum() < (0.8 if name != "off_policy_gap" else 0.95) * B
+    assert trust_region_mask(*batch, mask, kl=kl, advantages=ADVANTAGES).tolist() == expected.tolist()
+
+
+def test_off_policy_sequence_masking_needs_advantages(batch):
+    rule = "slime:--use-opsm --opsm-delta 0.01"
+    with pytest.raises(ValueError, match=r"advantages must be a tensor \[40\], one for each response, got "):
+        trust_region_mask(*batch, rule)
+    assert trust_region_mask(*batch, rule, advantages=ADVANTAGES.abs()).all()
 
 
 @pytest.mark.parametrize("constants", ["epsilon=0.1,delta=0.02", "epsilon=0.1", "delta=0.02"])
