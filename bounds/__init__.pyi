@@ -76,6 +76,8 @@ def read_traces(
     logprob_dtype: str = ...,
     on_missing: str = ...,
     train_policy: str | None = ...,
+    max_line: float = ...,
+    max_ratio: float = ...,
 ) -> TraceSet: ...
 def unified(
     profile: Profile | None = ...,

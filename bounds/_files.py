@@ -26,5 +26,9 @@ def whole_file(path: str | Path, *, force: bool) -> Iterator[Path]:
         yield unfinished
         check_free(path, force=force)
         unfinished.replace(target)
+    except OSError as error:
+        if error.filename is None and error.strerror is not None:  # a full disk does not say where it is full
+            raise type(error)(error.errno, error.strerror, str(target)) from None
+        raise
     finally:
         unfinished.unlink(missing_ok=True)

@@ -97,6 +97,42 @@ def round_toward_zero(x: float, digits: int = 3) -> float:
     return down if down <= x else float(shown_down(x * (1.0 - 2e-12), digits))
 
 
+# --- text from elsewhere ------------------------------------------------------------------------------------------
+
+
+def visible(text: str) -> str:
+    r"""Show text from a log or a library: what is no printable character is escaped, never sent to a terminal.
+
+    >>> print(visible("a\x1b[2Jb"), visible("two\nlines"))
+    a\x1b[2Jb two\nlines
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def visible_lines(text: str) -> str:
+    """Show sentences that name places in a log, with their own ends of lines."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def quoted(text: str) -> str:
+    r"""Show a text whose spaces matter, such as a token.
+
+    >>> print(quoted(" the"), quoted("\n"))
+    " the" "\n"
+    """
+    return '"' + visible(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def one_line(error: object, most: int = 300) -> str:
+    r"""Show what a library says in one line of bounded length.
+
+    >>> one_line("Invalid data\n  in page 3.\n")
+    'Invalid data in page 3.'
+    """
+    text = visible(" ".join(str(error).split()))
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 # --- tables on a terminal ----------------------------------------------------------------------------------------
 
 #: A column is not squeezed below this, nor for longer words than that (the first two, of names and numbers, never).
@@ -123,7 +159,7 @@ class TerminalTable:
         from rich.text import Text
 
         lines = [
-            [_ONE_WORD.sub(lambda m: m[0].replace(" ", _SPACE), cell) for cell in cells]
+            [_ONE_WORD.sub(lambda m: m[0].replace(" ", _SPACE), visible(cell)) for cell in cells]
             for cells in (self.titles, *(cells for cells, _ in self.rows))
         ]
         widths, gap = _widths(lines, options.max_width)
@@ -212,18 +248,19 @@ _LATEX = {
     **{"<=": r"$\leq$", ">=": r"$\geq$", "≤": r"$\leq$", "≥": r"$\geq$", "≪": r"$\ll$", "≈": r"$\approx$"},
     **{"−": "$-$", "–": "--", "—": "---", "×": r"$\times$", "·": r"$\cdot$", "±": r"$\pm$", "√": r"$\surd$"},
     **{"∞": r"$\infty$", "‖": r"$\|$", "∏": r"$\prod$", "∑": r"$\sum$", "′": r"$'$", "…": r"\ldots{}"},
-    **{"²": "$^2$", "³": "$^3$", "½": "$1/2$", "∈": r"$\in$", "→": r"$\to$", "\n": " ", "\t": " "},
+    **{"²": "$^2$", "³": "$^3$", "½": "$1/2$", "∈": r"$\in$", "→": r"$\to$"},
     **{c: f"$\\{name}$" for c, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)},
 }
 
 
 def html_table(titles: list[str], rows: Iterable[Row]) -> str:
     """Write a table for a notebook; marked rows are bold."""
-    head = "".join(f"<th style='text-align:left'>{html.escape(t)}</th>" for t in titles)
+    head = "".join(f"<th style='text-align:left'>{html.escape(visible(t))}</th>" for t in titles)
     body = "".join(
         f"<tr{' style=font-weight:bold' if winner else ''}>"
         + "".join(
-            f"<td style='text-align:{'right' if k == 1 else 'left'}'>{html.escape(c)}</td>" for k, c in enumerate(cells)
+            f"<td style='text-align:{'right' if k == 1 else 'left'}'>{html.escape(visible(c))}</td>"
+            for k, c in enumerate(cells)
         )
         + "</tr>"
         for cells, winner in rows
@@ -233,7 +270,7 @@ def html_table(titles: list[str], rows: Iterable[Row]) -> str:
 
 def html_lines(lines: Iterable[str], tag: str) -> str:
     """Write lines of text for a notebook."""
-    return "".join(f"<div><{tag}>{html.escape(line)}</{tag}></div>" for line in lines)
+    return "".join(f"<div><{tag}>{html.escape(visible_lines(line))}</{tag}></div>" for line in lines)
 
 
 def latex_table(titles: list[str], rows: list[list[str]]) -> str:
@@ -264,11 +301,11 @@ def _numeric(titles: list[str], rows: list[list[str]]) -> list[bool]:
 
 
 def _markdown(text: str) -> str:
-    return re.sub(r"([\\|*]|<(?=[A-Za-z/!]))", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\|*]|<(?=[A-Za-z/!]))", r"\\\1", visible(" ".join(text.split())))
 
 
 def _latex(text: str) -> str:
-    return _LATEX_SPECIAL.sub(_latex_special, text)
+    return _LATEX_SPECIAL.sub(_latex_special, visible(" ".join(text.split("\n"))))
 
 
 def _latex_special(found: re.Match[str]) -> str:

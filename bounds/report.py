@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
-from bounds._text import Cells
+from bounds._text import Cells, visible_lines
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import Comparison
 from bounds.certificate.guarantees import HYPOTHESES
@@ -92,9 +92,14 @@ def page(
     ]
     text = resources.files("bounds").joinpath("report.html").read_text("utf-8")
     template: jinja2.Template = jinja2.Template(
-        text, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        text, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_shown
     )
     return template.render(heading=c.heading(), verdict=_verdict(c), sentence=c.sentence(), sections=sections)
+
+
+def _shown(value: object) -> object:
+    """Escape what is not printable in text; what was made as HTML is left as it is."""
+    return visible_lines(value) if type(value) is str else value
 
 
 def _verdict(c: Certificate) -> str:

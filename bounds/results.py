@@ -22,6 +22,8 @@ from bounds._text import (
     plain,
     shown,
     shown_down,
+    visible,
+    visible_lines,
 )
 
 if TYPE_CHECKING:
@@ -272,10 +274,13 @@ class Result(Record):
         from rich.text import Text
 
         return Group(
-            *([Text(self.heading())] if self.heading() else []),
+            *([Text(visible_lines(self.heading()))] if self.heading() else []),
             *(TerminalTable(*cells) for cells in self.tables()),
-            Text(self.sentence(), style="bold"),
-            *(Text(line, style="yellow" if line.startswith("Warning") else "dim") for line in self._lines()),
+            Text(visible_lines(self.sentence()), style="bold"),
+            *(
+                Text(visible_lines(line), style="yellow" if line.startswith("Warning") else "dim")
+                for line in self._lines()
+            ),
         )
 
     def __str__(self) -> str:
@@ -295,7 +300,7 @@ class Result(Record):
 
         They need ``\usepackage{booktabs}`` only.
         """
-        words = "\n".join(f"% {line}" for line in self.sentence().splitlines())
+        words = "\n".join(f"% {visible(line)}" for line in self.sentence().split("\n"))
         tabulars = (latex_table(titles, [cells for cells, _ in rows]) for titles, rows in self.tables())
         return "\n\n".join([words, *tabulars]) + "\n"
 

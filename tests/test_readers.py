@@ -492,9 +492,7 @@ def test_steps_are_read_from_names_and_never_invented(tmp_path):
 def test_repeated_responses_are_noticed(tmp_path):
     """Cumulative chunks (each holds what the earlier ones held) are refused, single repeats said."""
     chunks = [writers.lines(tmp_path / f"{k}.jsonl", example()[: 24 * (k + 1)]) for k in range(3)]
-    with pytest.raises(
-        bounds.TraceError, match=r"1.jsonl: 22 of its responses stand, bitwise the same, in a file before"
-    ):
+    with pytest.raises(bounds.TraceError, match=r"1.jsonl: 22 of its responses stand, bitwise the same, in .*0.jsonl"):
         bounds.read_traces(chunks)
     twice = writers.lines(tmp_path / "twice.jsonl", [*example(), *example()[:2]])
     (warning,) = [w for w in warnings_of(twice) if "standing in the log twice" in w]
@@ -528,10 +526,35 @@ def test_fillers_of_any_floor_count_nowhere_and_are_missing_under_the_mask(tmp_p
     assert any("1 of" in w and "were dropped" in w for w in warnings_of(path, on_missing="drop"))
 
 
-def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
-    path = writers.canonical(tmp_path, example())
-    monkeypatch.setattr("bounds.logs.decode.MAX_RECORD", 500)
-    with pytest.raises(bounds.TraceError, match=r"log.jsonl:1: longer than 0 MiB without an end"):
+def test_a_file_is_limited_in_its_lines_and_in_what_it_unpacks_to(tmp_path, monkeypatch):
+    """A small file must not fill the memory: each limit is named with its option, and may be raised."""
+    path = writers.canonical(tmp_path, example()[:8])
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl:1: a record of more than 0.002 MiB.*--max-line"):
+        bounds.read_traces(path, max_line=0.002)
+    array = tmp_path / "array.json"
+    array.write_text(json.dumps(example()[:8]))
+    assert len(bounds.read_traces(array)) == 8
+    with pytest.raises(bounds.TraceError, match=r"array.json: row \d: a record of more than 0.002 MiB"):
+        bounds.read_traces(array, max_line=0.002)
+    monkeypatch.setattr("bounds.logs.decode._UNPACKED_FREELY", 1000)
+    packed = tmp_path / "packed.jsonl.gz"
+    with gzip.open(packed, "wt") as file:
+        file.write((json.dumps(example()[0]) + " " * 10000 + "\n") * 100)
+    with pytest.raises(bounds.TraceError, match=r"unpacked it is more than 50 times as large as on disk.*--max-ratio"):
+        bounds.read_traces(packed, max_ratio=50)
+    assert len(bounds.read_traces(packed, max_ratio=5000)) == 100
+    with pytest.raises(ValueError, match="max_line must be above 0, got max_line=0"):
+        bounds.read_traces(path, max_line=0)
+
+
+def test_empty_lines_without_an_end_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("bounds.logs.decode.MAX_EMPTY", 50)
+    rows = path = tmp_path / "log.jsonl"
+    row = json.dumps(example()[0]) + "\n"
+    path.write_text((row + "\n" * 50) * 2)
+    assert len(bounds.read_traces(rows)) == 2
+    path.write_text(row + "\n" * 51)
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl:52: 50 empty lines in a row: this is no log"):
         bounds.read_traces(path)
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from bounds._checks import FloatArray, IntArray, unknown
 from bounds._files import whole_file
 from bounds._rounding import exact, round_up
-from bounds._text import many
+from bounds._text import many, one_line
 from bounds.certificate.findings import CHECKS, Look
 from bounds.certificate.statistics import (
     WORTH_COMPILING,
@@ -37,7 +37,7 @@ from bounds.certificate.statistics import (
 )
 from bounds.logs.batch import TraceError
 from bounds.logs.checks import Reading
-from bounds.logs.log import Log
+from bounds.logs.log import Log, Trail
 from bounds.logs.traces import LeftOut, TraceSet
 from bounds.masks.statistics import OFF_POLICY, off_policy
 from bounds.results import Assumption, Standing
@@ -65,6 +65,7 @@ class _Known:
     cap: int | None = None  # horizon, where one was given
     options: str = ""  # of the reading
     files: list[str] = field(default_factory=list)  # that were read to their end
+    trail: bytes = b""  # what going through them remembers
 
 
 class Summary(_Known):
@@ -149,12 +150,15 @@ class Summary(_Known):
                     raise TraceError(f"{kept}: {path} {why} it was read into it; start with another file")
             vars(self).update({**vars(before), "log": log})
 
+        trail = Trail.from_bytes(self.trail) if self.trail else Trail()
+
         def finished(path: Path) -> None:
             self.files.append(_identity(path))
             if kept is not None:
+                self.trail = trail.to_bytes()
                 self.save(kept)
 
-        return log.parts(skip=[now[file] for file in self.files], finished=finished)
+        return log.parts(skip=[now[file] for file in self.files], finished=finished, trail=trail)
 
     def see(self, traces: TraceSet) -> None:
         """Take in a part of the log; refuse one that was read differently, or logs other fields than those before."""
@@ -399,7 +403,7 @@ class Summary(_Known):
             state = file.schema_arrow.metadata[_KEY]
             known, positions = msgspec.msgpack.decode(state, type=tuple[_Known, dict[str, list[float]]])
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            raise TraceError(f"{path}: no saved summary ({error})") from None
+            raise TraceError(f"{path}: no saved summary ({one_line(error)})") from None
         summary = cls()
         vars(summary).update(vars(known))
         summary._positions = {name: np.array(sums) for name, sums in positions.items()}

@@ -117,11 +117,15 @@ def _renamed(typed: list[str]) -> list[str]:
 def _one_line(error: Exception) -> str:
     """Say what was wrong and, where that is the command line, what was likely meant and where to read more."""
     from bounds._checks import unknown
+    from bounds._text import visible
 
     if isinstance(error, click.UsageError):
         text = error.format_message().rstrip(".")
         if isinstance(error, click.NoSuchOption) and error.ctx is not None:
             options = [name for option in error.ctx.command.get_params(error.ctx) for name in option.opts]
             text = unknown("option", error.option_name, filter(is_option, options), listed=False)
-        return f"{text[:1].lower()}{text[1:]} ({error.ctx.command_path if error.ctx else 'trm-bounds'} --help)"
-    return str(error.args[0] if isinstance(error, KeyError) else error)
+        return f"{text[:1].lower()}{visible(text[1:])} ({error.ctx.command_path if error.ctx else 'trm-bounds'} --help)"
+    if isinstance(error, OSError) and error.strerror is not None:
+        places = (name for name in (error.filename, error.filename2) if name is not None)
+        return visible(": ".join([*map(str, places), error.strerror.lower()]))
+    return visible(str(error.args[0] if isinstance(error, KeyError) else error))

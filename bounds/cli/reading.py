@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,7 +24,10 @@ _FORMATS = ("auto", *READABLE)
 _POLICIES = ("before-update", "held-out", "unknown")
 _DTYPES = ("float32", "float16", "bfloat16")  # how positive a log-prob may be
 #: What help says about PATH.
-PATHS = "Each PATH is a file (.gz, .zst), a folder or a glob of one run; without PATH: the embedded example."
+PATHS = (
+    "Each PATH is a file (.gz, .zst), a folder or a glob of one run, or - for standard input; without PATH: the "
+    "embedded example."
+)
 
 
 def _confidence(ctx: click.Context, _: click.Parameter, value: float) -> float:
@@ -59,6 +63,9 @@ log = group(
            help="leave responses with missing values out, and say so"),
     option("--train-policy", metavar="P", shell_complete=suggest(lambda: _POLICIES), rare=True,
            help=f"how theta relates to the responses: {', '.join(_POLICIES)}"),
+    option("--max-line", type=number, default="64", metavar="MIB", rare=True, help="the longest record of a file"),
+    option("--max-ratio", type=number, default="200", metavar="X", rare=True,
+           help="how many times as large as on disk a file may be, unpacked"),
     option("--confidence", type=number, default="0.95", callback=_confidence, metavar="C",
            help="of intervals; default: 0.95"),
     as_json,
@@ -132,12 +139,19 @@ def open_log(
 
     if train and not paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
-    log = logs.open_log(paths or logs.example_path(example), train=train or None, **reading)
+    log = logs.open_log(_named(paths) or logs.example_path(example), train=_named(train) or None, **reading)
     if without_staleness:
         log = log.filter(TraceSet.engine)
     if split:
         log = log.filter(judging)
     return Source(log, split, engine, resume)
+
+
+def _named(paths: tuple[str, ...]) -> list[str]:
+    """Return paths, with - as standard input."""
+    if "-" in paths and sys.stdin.isatty():
+        raise ValueError("- is standard input, which is a terminal: pipe a log into it")
+    return ["/dev/stdin" if path == "-" else path for path in paths]
 
 
 def answer(

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import BoolArray, FloatArray, IntArray
+from bounds._checks import BoolArray, FloatArray, IntArray, number, refuse
+from bounds._text import one_line
 
 #: Tokens of a batch that is put together row by row, or a little more.
 BATCH_TOKENS = 2**18
@@ -41,6 +42,25 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a file may be: its longest record in MiB, and how many times as large as on disk it may become.
+
+    The numbers of a record take up to sixteen times its size in memory.
+    """
+
+    max_line: float = 64.0
+    max_ratio: float = 200.0
+
+    def __post_init__(self) -> None:
+        for name, most in (("max_line", 2.0**20), ("max_ratio", np.inf)):
+            if not number(name, getattr(self, name), 0.0, most) > 0.0:
+                refuse(name, "above 0", getattr(self, name))
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What is asked of a reader.
 
@@ -50,6 +70,7 @@ class Wanted:
 
     scored: bool = False
     prompts: bool = True
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,7 +236,7 @@ def numbers(values: object, name: str, where: str) -> FloatArray:
     """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask."""
     if isinstance(values, np.ma.MaskedArray):
         raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
-    if isinstance(values, list) and (packed := _packed(values)) is not None:
+    if isinstance(values, list) and (packed := _packed(values)) is not None and not _has_bools(values, name):
         return packed
     try:
         given = np.asarray(values)
@@ -224,12 +245,19 @@ def numbers(values: object, name: str, where: str) -> FloatArray:
         )
         result = given.astype(np.float64, copy=False) if numeric or not given.size else None
     except Exception as error:  # whatever a list, a tensor or another library's array raises
-        raise TraceError(f"{where}: {name} must be a list of numbers ({error})") from None
+        raise TraceError(f"{where}: {name} must be a list of numbers ({one_line(error)})") from None
     if result is None:
         raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}")
     if result.ndim != 1:
         raise TraceError(f"{where}: {name} must be a flat list of numbers, got shape {result.shape}")
+    if name not in _MAY_BE_BOOL and (given.dtype.kind == "b" or _has_bools(given.tolist(), name)):
+        raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}")
     return result
+
+
+def _has_bools(values: list[Any], name: str) -> bool:
+    """Say whether there are truth values among what must be numbers."""
+    return name not in _MAY_BE_BOOL and bool in set(map(type, values))
 
 
 def _packed(values: list[Any]) -> FloatArray | None:
@@ -247,8 +275,11 @@ def _ids(values: object, name: str, where: str) -> npt.NDArray[Any]:
     try:
         ids = np.asarray(values)
     except ValueError as error:  # lists of different lengths
-        raise TraceError(f"{where}: {name} must be a flat list ({error})") from None
-    if ids.ndim != 1 or ids.dtype.kind not in "biufOSU":
+        raise TraceError(f"{where}: {name} must be a flat list ({one_line(error)})") from None
+    if ids.dtype.kind == "f" and np.array_equal(ids, np.trunc(ids)):
+        ids = ids.astype(np.int64)
+    known = ids.dtype.kind in "iuSU" or (ids.dtype.kind == "O" and set(map(type, ids.flat)) <= {int, str})
+    if ids.ndim != 1 or not (known or not ids.size):
         raise TraceError(f"{where}: {name} must be a flat list of ids or texts, got {str(values)[:60]}")
     return ids
 
@@ -262,14 +293,23 @@ def _number(value: Any, name: str, where: str) -> float:
     raise TraceError(f"{where}: {name} must be a number, got {value!r:.60}")
 
 
-def _as_it_is(value: Any, name: str, where: str) -> Any:
+def _name(value: Any, name: str, where: str) -> Any:
+    """Return what names a prompt, a row or a part of the run: a text or a number; a prompt also by its tokens."""
+    listed = bool(np.ndim(value)) and name != "prompt_id"
+    if isinstance(value, bool | np.bool_ | Mapping) or listed:
+        raise TraceError(f"{where}: {name} must be a text or a number, got {value!r:.60}")
     return value
+
+
+#: Masks, and fields of trainers that may be written as truth values.
+_MAY_BE_BOOL = frozenset({"mask", "token_loss_mask", "loss_mask", "loss_masks"})
 
 
 #: Every field that is read, and how it is converted.
 _CONVERTED = {
     **dict.fromkeys(NUMBERS, numbers),
     "tokens": _ids,
-    **dict.fromkeys(ROW_FIELDS, _as_it_is),
+    **dict.fromkeys(ROW_FIELDS, _name),
+    "prompt_tokens": _ids,
     "reward": _number,
 }

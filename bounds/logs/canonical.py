@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bounds.logs.batch import NUMBERS, Batch, Ragged, Row, TraceError, Wanted, in_batches
+from bounds._text import one_line
+from bounds.logs.batch import LABELS, NUMBERS, Batch, Ragged, Row, TraceError, Wanted, in_batches
 from bounds.logs.decode import ahead, decode, documents, field_names, look
 
 _HORIZON_KEY = b"trm_bounds.horizon"
@@ -19,10 +20,10 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(NUMBERS, list[float | None] | None),
     "mask": list[bool | float] | None,
     "tokens": list[int | str] | None,
-    "prompt_tokens": list[int] | None,
+    "prompt_tokens": list[int | str] | None,
     "reward": float | bool | None,
-    "step": int | str | None,
-    **dict.fromkeys(("prompt_id", "environment", "weight_version", "train_policy", "row_id"), str | int | None),
+    "prompt_id": str | int | float | list[int] | None,
+    **dict.fromkeys((*LABELS, "row_id"), str | int | float | None),
 }
 _RECORD = msgspec.defstruct("CanonicalRecord", [(name, kind, None) for name, kind in _FIELDS.items()])
 _BATCH_BYTES = 2**21
@@ -31,7 +32,7 @@ _PAGE_BYTES = 2**16
 
 def read(path: Path, wanted: Wanted) -> Iterator[Batch]:
     """Yield the rows of a file."""
-    return ahead(_parquet(path)) if look(path).container == "parquet" else in_batches(_json(path))
+    return ahead(_parquet(path)) if look(path).container == "parquet" else in_batches(_json(path, wanted))
 
 
 def horizon(path: Path) -> int | None:
@@ -69,10 +70,9 @@ def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int, level: i
     )
 
 
-def _json(path: Path) -> Iterator[Row]:
+def _json(path: Path, wanted: Wanted) -> Iterator[Row]:
     decoder = msgspec.json.Decoder(_RECORD)
-    for row, (place, text) in enumerate(documents(path)):
-        where = f"{place}: row {row}"
+    for row, (where, text) in enumerate(documents(path, wanted.limits)):
         record = msgspec.structs.asdict(decode(decoder, text, where))
         lacking = record["rollout_logprobs"] is None or record["train_logprobs"] is None
         masked = record["mask"] is None and b'mask"' in text  # under another name, it may be
@@ -90,7 +90,7 @@ def _open_parquet(path: Path) -> Any:
         # Its own buffering ahead would hold all that was read, to the end of the file; this reads page by page.
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=_PAGE_BYTES)
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
-        raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
+        raise TraceError(f"{path}: cannot be read as Parquet: {one_line(error)}") from None
 
 
 def _parquet(path: Path) -> Iterator[Batch]:
@@ -107,14 +107,14 @@ def _parquet(path: Path) -> Iterator[Batch]:
         for cells in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
             places = [f"{path}: row {row + i}" for i in range(cells.num_rows)]
             columns = {name: cells.column(name) for name in names}
-            if cells.num_rows and all(_plain(name, column.type) for name, column in columns.items()):
+            if cells.num_rows and all(_plain(name, column) for name, column in columns.items()):
                 yield _side_by_side(places, columns, others)
             else:
                 unread = dict.fromkeys(others, ...)
                 yield from in_batches(zip(places, (row | unread for row in cells.to_pylist()), strict=True))
             row += cells.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: damaged after row {row}: {error}") from None
+        raise TraceError(f"{path}: damaged after row {row}: {one_line(error)}") from None
 
 
 def _batch_rows(metadata: Any) -> int:
@@ -124,18 +124,21 @@ def _batch_rows(metadata: Any) -> int:
     return int(np.clip(_BATCH_BYTES // max(size, 1), 1, 2**16))
 
 
-def _plain(name: str, kind: Any) -> bool:
+def _plain(name: str, column: Any) -> bool:
     """Say whether a column has the type that it should have, so that all of it is converted at once."""
     from pyarrow import types
 
-    if name not in (*NUMBERS, "tokens", "reward"):
-        return True
+    kind, ids = column.type, name in ("tokens", "prompt_tokens")
+    if name not in (*NUMBERS, "reward") and not ids:
+        return not (types.is_boolean(kind) or types.is_nested(kind))
     if name != "reward":
         if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
             return False
         kind = kind.value_type
-    number = types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
-    return bool(number or (name == "tokens" and types.is_string(kind)))
+    if ids:
+        return bool((types.is_integer(kind) or types.is_string(kind)) and not column.flatten().null_count)
+    truth = types.is_boolean(kind) and name in ("mask", "reward")
+    return bool(types.is_floating(kind) or types.is_integer(kind) or truth)
 
 
 def _side_by_side(places: list[str], columns: Mapping[str, Any], others: Mapping[str, int]) -> Batch:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
-from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError, prompt_name
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError, plain_text, prompt_name
 
 #: Log-probs at or below this are fillers for "missing" (-1000.0, -9999.0, -1e10, -inf), not probabilities.
 SENTINEL = -999.0
@@ -76,10 +76,10 @@ class Shape:
 class Checker:
     """Looks at the batches of one log, in their order; each must have the fields of the first."""
 
-    def __init__(self, reading: Reading, horizon: int | None) -> None:
+    def __init__(self, reading: Reading, horizon: int | None, shape: Shape | None = None) -> None:
         self.reading = reading
         self.horizon = horizon
-        self.shape: Shape | None = None
+        self.shape = shape
 
     def check(self, batch: Batch) -> Checked:
         """Return the batch with its policy tokens selected."""
@@ -296,7 +296,7 @@ def _impossible(seen: Checked, name: str) -> Found:
     if bad is None or (k := _first(bad)) is None:
         return None
     row, position = seen.locate(k)
-    return row, f"{name}[{position}] must be {domain}, got {seen.column(name)[k]:g}{why}"
+    return row, f"{name}[{position}] must be {domain}, got {plain_text(seen.column(name)[k])}{why}"
 
 
 def _domain(name: str, dtype: str) -> tuple[float, float, str, str]:
@@ -316,7 +316,7 @@ def _reward(seen: Checked) -> Found:
     if row is None:
         return None
     return row, (
-        f"reward must be a number in [{low:g}, {high:g}], got {seen.reward[row]:g}; rewards of another "
+        f"reward must be a number in [{low:g}, {high:g}], got {plain_text(seen.reward[row])}; rewards of another "
         "range need reward_range=(lowest, highest), --reward-range (not a normalised advantage)"
     )
 

@@ -1,8 +1,9 @@
-"""Bytes in: decompressed as they are read, one record at a time, with a limit on how long one may be."""
+"""Bytes in: decompressed as they are read, one record at a time, with limits on what a small file may become."""
 
 from __future__ import annotations
 
 import codecs
+import functools
 import io
 import json
 import re
@@ -17,10 +18,15 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
-from bounds.logs.batch import TraceError
+from bounds._text import one_line
+from bounds.logs.batch import DEFAULT_LIMITS, Limits, TraceError
 
-#: Longest record in bytes: a file of one endless line must not fill the memory.
-MAX_RECORD = 2**29
+#: Longest file in bytes that is one JSON array, or one value spread over many lines: it is held in memory.
+MAX_DOCUMENT = 2**29
+#: Empty lines in a row.
+MAX_EMPTY = 10**6
+#: What a compressed file may become whatever it was packed from.
+_UNPACKED_FREELY = 2**24
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _PICKLE_NAMES = 2**24  # bytes of a torch file's pickle that are searched for names; it is never executed
@@ -53,16 +59,16 @@ def opened(path: Path) -> BinaryIO:
     return io.BufferedReader(cast(Any, pa.CompressedInputStream(pa.OSFile(str(path)), compression)))
 
 
-def look(path: Path) -> Head:
+def look(path: Path, limits: Limits = DEFAULT_LIMITS) -> Head:
     """See what stands at the beginning of a file."""
     compression = _compression(path)
     try:
         with opened(path) as file:
             magic = file.read(64)
     except (OSError, ValueError) as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from None
+        raise TraceError(f"{path}: cannot be read: {one_line(error)}") from None
     if magic.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[")):
-        return Head("json", _json_keys(path), magic, compression)
+        return Head("json", _json_keys(path, limits), magic, compression)
     if compression:  # Parquet and torch files are compressed inside, and need random access
         return Head("", frozenset(), magic, compression)
     if magic.startswith(b"PAR1"):
@@ -72,30 +78,42 @@ def look(path: Path) -> Head:
     return Head("pickle" if re.match(rb"\x80[\x02-\x05]", magic) else "", frozenset(), magic)
 
 
-def documents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield where each JSON value of a file stands, and its text.
+def documents(path: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple[str, bytes]]:
+    """Yield where each JSON value of a file stands (lines count from 1, rows from 0), and its text.
 
     One value a line; or one value, or one array of values, spread over many lines.
     """
-    lines = _lines(path)
+    lines = _lines(path, limits)
+    row = empty = 0
     for number, text in lines:
         start = text.strip()
         if number == 1 and (start == b"{" or start.startswith(b"[")):
-            yield from _whole(path, chain([text], (t for _, t in lines)))
+            values = _whole(path, chain([text], (t for _, t in lines)), limits)
+            yield from ((f"{path}: row {k}", value) for k, value in enumerate(values))
         elif start:
-            yield f"{path}:{number}", text
+            yield f"{path}:{number}: row {row}", text
+            row, empty = row + 1, 0
+        else:
+            empty += 1
+            if empty > MAX_EMPTY:
+                raise TraceError(f"{path}:{number}: {MAX_EMPTY:,} empty lines in a row: this is no log")
 
 
-def typed(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[str, T]]:
+def typed(path: Path, decoder: msgspec.json.Decoder[T], limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple[str, T]]:
     """Yield where each JSON value of a file stands, and the value, decoded to the fields that are needed."""
-    for row, (place, text) in enumerate(documents(path)):
-        where = f"{place}: row {row}"
+    for where, text in documents(path, limits):
         yield where, decode(decoder, text, where)
 
 
 def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
-    """Decode one JSON value; NaN and Infinity, which Python's json writes, are read although they are not JSON."""
+    """Decode one JSON value; NaN and Infinity, which Python's json writes, are read although they are not JSON.
+
+    A field of the decoder's type that stands there twice is refused: which of the two is meant, nobody knows.
+    """
     try:
+        names = _names(cast(Any, decoder.type)).findall(text)
+        if len(set(names)) < len(names):  # perhaps in objects inside
+            _refuse_twice(text)
         try:
             return decoder.decode(text)
         except msgspec.ValidationError:
@@ -103,7 +121,27 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
         except msgspec.DecodeError:
             return cast(T, msgspec.convert(json.loads(text), decoder.type))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        raise TraceError(f"{where}: {error}") from None
+        raise TraceError(f"{where}: {one_line(error)}") from None
+
+
+@functools.cache
+def _names(kind: Any) -> re.Pattern[bytes]:
+    """Return what finds the names of a type's fields."""
+    return re.compile(
+        rb'"(' + b"|".join(re.escape(f.encode_name.encode()) for f in msgspec.structs.fields(kind)) + rb')"\s*:'
+    )
+
+
+def _refuse_twice(text: bytes) -> None:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen = dict(pairs)
+        if len(seen) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for k, name in enumerate(names) if name in names[:k])
+            raise ValueError(f"{twice} stands twice in one object")
+        return seen
+
+    json.loads(text, object_pairs_hook=once)
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
@@ -151,29 +189,47 @@ def _compression(path: Path) -> str:
     return next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), "")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file, counted from 1, without a byte order mark."""
-    number = 0
+def _lines(path: Path, limits: Limits) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file, counted from 1, without a byte order mark; an array on one line may be long."""
+    number = size = 0
+    longest = int(limits.max_line * 2**20)
+    most = max(int(path.stat().st_size * limits.max_ratio), _UNPACKED_FREELY)
+    packed = bool(_compression(path))
     try:
         with opened(path) as file:
-            while text := file.readline(MAX_RECORD + 1):
-                number += 1
-                _refuse_longer(len(text), f"{path}:{number}")
+            array = cast(Any, file).peek(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+            while text := file.readline((MAX_DOCUMENT if array else longest) + 1):
+                number, size = number + 1, size + len(text)
+                if packed and size > most:
+                    raise TraceError(
+                        f"{path}:{number}: unpacked it is more than {limits.max_ratio:g} times as large as on disk; if "
+                        "it is a log all the same, allow more (max_ratio, --max-ratio)"
+                    )
+                if len(text) > longest and not array:
+                    raise _too_long(f"{path}:{number}", limits)
                 yield number, text.removeprefix(codecs.BOM_UTF8)
     except TraceError:
         raise
     except (OSError, ValueError) as error:  # a damaged stream; pyarrow's own errors are of these kinds
-        raise TraceError(f"{path}: damaged after line {number}: {error}") from None
+        raise TraceError(f"{path}: damaged after line {number}: {one_line(error)}") from None
 
 
-def _whole(path: Path, texts: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
+def _too_long(place: str, limits: Limits) -> TraceError:
+    return TraceError(
+        f"{place}: a record of more than {limits.max_line:g} MiB: write one response a line, or allow more (max_line, "
+        "--max-line)"
+    )
+
+
+def _whole(path: Path, texts: Iterator[bytes], limits: Limits) -> Iterator[bytes]:
     """Yield the values of a file that is one JSON value, or an array of them."""
     body = bytearray()
     for text in texts:
         body += text
-        _refuse_longer(len(body), str(path))
+        if len(body) > MAX_DOCUMENT:
+            raise TraceError(f"{path}: one JSON value of more than {MAX_DOCUMENT >> 20} MiB: write one response a line")
     if not body.lstrip().startswith(b"["):
-        yield str(path), bytes(body)
+        yield bytes(body)
         return
     try:
         try:
@@ -181,21 +237,19 @@ def _whole(path: Path, texts: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
         except msgspec.DecodeError:
             values = [json.dumps(v).encode() for v in json.loads(body)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise TraceError(f"{path}: {error}") from None
+        raise TraceError(f"{path}: {one_line(error)}") from None
     if not values:
         raise TraceError(f"{path}: this is an empty JSON array")
-    yield from ((str(path), v) for v in values)
+    for row, value in enumerate(values):
+        if len(value) > limits.max_line * 2**20:
+            raise _too_long(f"{path}: row {row}", limits)
+        yield value
 
 
-def _refuse_longer(size: int, place: str) -> None:
-    if size > MAX_RECORD:
-        raise TraceError(f"{place}: longer than {MAX_RECORD >> 20} MiB without an end: write one response a line")
-
-
-def _json_keys(path: Path) -> frozenset[str]:
+def _json_keys(path: Path, limits: Limits) -> frozenset[str]:
     """Return the field names of the first record; none where it is no object."""
     try:
-        _, text = next(documents(path))
+        _, text = next(documents(path, limits))
     except (StopIteration, TraceError):
         return frozenset()  # what is wrong is said where the file is read
     return frozenset(field_names(text))

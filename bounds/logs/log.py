@@ -6,19 +6,24 @@ import glob
 import hashlib
 import os
 import re
+import shutil
+import weakref
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds._text import many
-from bounds.logs.batch import Batch, Row, TraceError, Wanted, in_batches, natural
-from bounds.logs.checks import Checked, Checker, Reading, paired, same
+from bounds.logs.batch import DEFAULT_LIMITS, Batch, Limits, Row, TraceError, Wanted, in_batches, natural
+from bounds.logs.checks import Checked, Checker, Reading, Shape, paired, same
 from bounds.logs.decode import look
 from bounds.logs.formats import Format, detect, named, recognised
 from bounds.logs.traces import LeftOut, TraceSet, fingerprint, no_response
@@ -40,13 +45,16 @@ def open_log(
     logprob_dtype: str = "float32",
     on_missing: str = "error",
     train_policy: str | None = None,
+    max_line: float = DEFAULT_LIMITS.max_line,
+    max_ratio: float = DEFAULT_LIMITS.max_ratio,
 ) -> Log:
     """Find the logged responses of any trainer, of any size; they are read when they are needed.
 
     Parameters
     ----------
     paths : path, folder, glob, or several
-        Files of one run, plain, gzip or zstd. Folders are searched through.
+        Files of one run, plain, gzip or zstd. Folders are searched through. A pipe, such as ``/dev/stdin``, is
+        first written to a temporary file, which is removed at the end.
     format : str
         "auto", which detects it from the content, or the name of a format (``trm-bounds formats`` lists them).
     horizon : int, optional
@@ -60,6 +68,9 @@ def open_log(
         prompt tokens do.
     reward_range, logprob_dtype, on_missing, train_policy
         As in :meth:`bounds.TraceSet.from_records`.
+    max_line, max_ratio : float
+        The longest record in MiB (numbers take up to sixteen times as much memory), and how many times as large as on
+        disk a compressed file may be; above 0.
 
     Returns
     -------
@@ -85,10 +96,11 @@ def open_log(
     reading = Reading(reward_range, logprob_dtype, on_missing, train_policy)
     if group_size is not None:
         group_size = integer("group_size", group_size, 1, 2**31)
-    files, notes = _find("paths", paths, named(format))
-    scored, more = ((), ()) if train is None else _find("train", train, None)
+    limits = Limits(max_line, max_ratio)
+    files, notes = _find("paths", paths, named(format), limits)
+    scored, more = ((), ()) if train is None else _find("train", train, None, limits)
     cap = _horizon(files) if horizon is None else integer("horizon", horizon, 1, MAX_HORIZON)
-    return Log(files, scored, group_size, cap, reading, (*notes, *more))
+    return Log(files, scored, group_size, cap, reading, limits, (*notes, *more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +137,8 @@ class Log:
         The generation cap, if it is known.
     reading : Reading
         What is refused.
+    limits : Limits
+        How large files may be.
     notes : tuple of str
         What was left out when the files were found.
     changes : tuple of functions
@@ -136,6 +150,7 @@ class Log:
     group_size: int | None
     horizon: int | None
     reading: Reading
+    limits: Limits = DEFAULT_LIMITS
     notes: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
 
@@ -175,7 +190,10 @@ class Log:
         return f"{self.reading}, group_size={self.group_size}, train={halves}, through {changes or 'nothing'}"
 
     def parts(
-        self, skip: Collection[Path] = (), finished: Callable[[Path], None] = lambda path: None
+        self,
+        skip: Collection[Path] = (),
+        finished: Callable[[Path], None] = lambda path: None,
+        trail: Trail | None = None,
     ) -> Iterator[TraceSet]:
         """Yield the parts, and also such without a response, which only say what was left out.
 
@@ -185,25 +203,28 @@ class Log:
             Files that are not read.
         finished : callable
             Called with each file of which all parts were gone through (never for a log in two halves).
+        trail : Trail, optional
+            What was remembered of the files that are not read; it goes on.
 
         Raises
         ------
         TraceError
             As when iterating.
         """
-        checker, repeats, notes = Checker(self.reading, self.horizon), _Repeats(), list(self.notes)
+        trail, notes = Trail() if trail is None else trail, list(self.notes)
+        checker = Checker(self.reading, self.horizon, trail.shape)
         left_out, responses = LeftOut(), 0
         for file, batches in self._sources(skip, notes):
             for batch in batches:
                 seen = checker.check(batch)
                 whole = TraceSet.of_checked(seen)
-                repeats.see(whole, seen, file)
+                trail.see(whole, seen, file)
                 if (part := self._changed(whole)) is not None:
                     left_out, responses = left_out + part.left_out, responses + len(part)
                     yield part
-            repeats.refuse_chunks([f.path for f in self.files])
+            trail.refuse_chunks()
             if file is not None:
-                finished(self.files[file].path)
+                finished(file.path)
         if not responses and not skip:
             raise no_response(left_out)
         yield TraceSet.nothing(self.reading, self.horizon, LeftOut(notes=tuple(notes)))
@@ -216,26 +237,25 @@ class Log:
             part = changed
         return part
 
-    def _sources(self, skip: Collection[Path], notes: list[str]) -> Iterator[tuple[int | None, Iterator[Batch]]]:
-        """Yield the number of each file and its batches; of a log in two halves None, and rows that say their file."""
+    def _sources(self, skip: Collection[Path], notes: list[str]) -> Iterator[tuple[LogFile | None, Iterator[Batch]]]:
+        """Yield each file and its batches; of a log in two halves None, and rows that say their file."""
         if self.scored:
             sampled = (
-                (place, {**record, "file": k})
-                for k in range(len(self.files))
-                for place, record in _rows(self._batches(k))
+                (place, {**record, "file": str(f.path)})
+                for f in self.files
+                for place, record in _rows(self._batches(f))
             )
-            wanted = Wanted(scored=True, prompts=False)
+            wanted = Wanted(scored=True, prompts=False, limits=self.limits)
             scored = chain.from_iterable(_rows(f.batches(wanted)) for f in self.scored)
             yield None, in_batches(_join(sampled, scored, notes))
             return
-        for k, file in enumerate(self.files):
+        for file in self.files:
             if file.path not in skip:
-                yield k, self._batches(k)
+                yield file, self._batches(file)
 
-    def _batches(self, number: int) -> Iterator[Batch]:
+    def _batches(self, file: LogFile) -> Iterator[Batch]:
         """Yield the batches of a file, with what its place and format say: step, prompt, how theta relates to it."""
-        file = self.files[number]
-        batches = file.batches(Wanted(prompts=self.group_size is None))
+        batches = file.batches(Wanted(prompts=self.group_size is None, limits=self.limits))
         if self.group_size is not None:
             batches = in_batches(_grouped(_rows(batches), file.path, self.group_size))
         said = {"step": file.step, "train_policy": file.format.train_policy}
@@ -247,7 +267,9 @@ class Log:
 # --- finding files ----------------------------------------------------------------------------------------------
 
 
-def _find(name: str, paths: Paths, format: Format | None) -> tuple[tuple[LogFile, ...], tuple[str, ...]]:
+def _find(
+    name: str, paths: Paths, format: Format | None, limits: Limits
+) -> tuple[tuple[LogFile, ...], tuple[str, ...]]:
     """Find the log files of paths, and say what was left out.
 
     Files in a folder that are no log are ignored, and counted. In folders and globs a file that its trainer has not
@@ -257,13 +279,13 @@ def _find(name: str, paths: Paths, format: Format | None) -> tuple[tuple[LogFile
     notes: list[str] = []
     for path in _listed(name, paths):
         if path.is_dir():
-            files += _finished(_in_folder(path, format, notes), path, notes)
-        elif path.is_file():
-            files.append(_readable(path, format))
+            files += _finished(_in_folder(path, format, limits, notes), path, notes)
+        elif path.exists() or path.is_symlink():
+            files.append(_readable(_regular(path), format, limits))
             if reason := files[-1].format.unfinished(path):
                 raise TraceError(f"{reason}; wait for it, or create STABLE there if it is complete")
         else:
-            files += _in_glob(path, format, notes)
+            files += _in_glob(path, format, limits, notes)
     twice = [f for f, n in Counter(f.path.resolve() for f in files).items() if n > 1]
     if twice:
         raise TraceError(f"{twice[0]}: given more than once, which would count its responses twice")
@@ -298,26 +320,59 @@ def _refuse_copies(paths: list[Path]) -> None:
         seen[key] = path
 
 
-def _readable(path: Path, format: Format | None) -> LogFile:
-    found = format or detect(look(path), path)
+def _regular(path: Path) -> Path:
+    """Return a file that can be read again and again: of a pipe, what it holds, in a temporary file."""
+    if path.is_symlink() and not path.exists():
+        raise TraceError(_leads_nowhere(path))
+    if path.is_file():
+        return path
+    if not path.is_fifo():
+        raise TraceError(f"{path}: neither a file nor a pipe (a terminal, a device?): nothing can be read from it")
+    folder = Path(mkdtemp(prefix="trm-bounds-"))
+    weakref.finalize(_regular, shutil.rmtree, folder, ignore_errors=True)  # at the end
+    held = folder / (path.name if path.name != "0" else "stdin")
+    with path.open("rb") as pipe, held.open("wb") as file:
+        shutil.copyfileobj(pipe, file)
+    return held
+
+
+def _leads_nowhere(path: Path) -> str:
+    return f"{path}: a link to {path.readlink()}, which is not there"
+
+
+def _readable(path: Path, format: Format | None, limits: Limits) -> LogFile:
+    found = format or detect(look(path, limits), path)
     if found.read is None:
         raise TraceError(f"{path}: {found.advice}")
     return LogFile(path, found)
 
 
-def _in_glob(pattern: Path, format: Format | None, notes: list[str]) -> list[LogFile]:
+def _in_glob(pattern: Path, format: Format | None, limits: Limits, notes: list[str]) -> list[LogFile]:
     places = [Path(p) for p in sorted(glob.glob(str(pattern), recursive=True), key=natural)]
     if not places:
         raise FileNotFoundError(f"{pattern}: no such file (a glob such as 'run/*.jsonl' is allowed)")
-    files = [_readable(p, format) for p in places if p.is_file()]
-    inside = [f for p in places if p.is_dir() and "**" not in str(pattern) for f in _in_folder(p, format, notes)]
+    there = _there(places, notes)
+    files = [_readable(p, format, limits) for p in there if p.is_file()]
+    inside = [f for p in there if p.is_dir() and "**" not in str(pattern) for f in _in_folder(p, format, limits, notes)]
+    if not files and not inside:
+        raise TraceError(
+            f"{pattern}: {'; '.join(map(_leads_nowhere, places[:1]))}" if not there else f"{pattern}: no log"
+        )
     return _finished([*files, *inside], pattern, notes)
 
 
-def _in_folder(folder: Path, format: Format | None, notes: list[str]) -> list[LogFile]:
+def _there(places: Iterable[Path], notes: list[str]) -> list[Path]:
+    """Leave out links that lead nowhere, and say so."""
+    every = list(places)
+    notes += [f"left out: {_leads_nowhere(p)}" for p in every if not p.exists()]
+    return [p for p in every if p.exists()]
+
+
+def _in_folder(folder: Path, format: Format | None, limits: Limits, notes: list[str]) -> list[LogFile]:
     """Find the logs below a folder, all of one format."""
-    places = sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: natural(str(p)))
-    found = [(p, recognised(look(p), p)) for p in places]
+    every = sorted(folder.rglob("*"), key=lambda p: natural(str(p)))
+    places = [p for p in _there(every, notes) if p.is_file()]
+    found = [(p, recognised(look(p, limits), p)) for p in places]
     files = [LogFile(p, f) for p, f in found if f is not None and f.read is not None and format in (None, f)]
     if not files:
         advised = [f"{p}: {f.advice}" for p, f in found if f is not None and f.advice]
@@ -417,22 +472,41 @@ _SLOTS = 2**20  # 16 MB however long the log; past a million responses some repe
 _FEWEST = 5
 
 
-class _Repeats:
-    """Notices files that repeat an earlier one: bitwise the same log-probs of the same prompts; in constant memory."""
+class _Kept(msgspec.Struct):
+    """What a :class:`Trail` writes: its shape, its files, the slots that are taken, and what it counted."""
+
+    shape: Shape | None
+    files: list[str]
+    slots: bytes
+    seen: bytes
+    file: bytes
+    rows: dict[int, int]
+    again: list[tuple[tuple[int, int], int]]
+
+
+class Trail:
+    """What going through a log remembers from file to file, in constant memory: what all responses have, and repeats.
+
+    A file repeats an earlier one if it has bitwise the same log-probs of the same prompts.
+    """
 
     def __init__(self) -> None:
+        self.shape: Shape | None = None
+        self._files: dict[str, int] = {}
         self._seen = np.zeros(_SLOTS, dtype=np.uint64)
         self._file = np.zeros(_SLOTS, dtype=np.int64)
         self._rows: Counter[int] = Counter()  # of each file, those that were looked at
         self._again: Counter[tuple[int, int]] = Counter()  # of an earlier and a later file, rows that stand in both
 
-    def see(self, part: TraceSet, seen: Checked, file: int | None) -> None:
+    def see(self, part: TraceSet, seen: Checked, file: LogFile | None) -> None:
         """Look at responses of a file, taken from these rows; None where each row says its file."""
+        self.shape = seen.shape
         drawn = fingerprint(part)
         rows = np.flatnonzero(seen.used)[drawn > 0]
-        prompts = np.array([hash(seen.prompts[row]) for row in rows.tolist()], dtype=np.int64).view(np.uint64)
-        number = np.maximum(drawn[drawn > 0] + prompts, np.uint64(1))
-        files = np.full(rows.size, file) if file is not None else np.array(seen.batch.rows["file"])[rows]
+        prompts = (zlib.crc32(str(seen.prompts[row]).encode()) for row in rows.tolist())
+        number = np.maximum(drawn[drawn > 0] + np.fromiter(prompts, np.uint64, rows.size), np.uint64(1))
+        names = [str(file.path)] * rows.size if file is not None else [seen.batch.rows["file"][row] for row in rows]
+        files = np.array([self._files.setdefault(name, len(self._files)) for name in names], dtype=np.int64)
         slot = number % np.uint64(_SLOTS)
         again = self._seen[slot] == number
         pairs = zip(self._file[slot[again]].tolist(), files[again].tolist(), strict=True)
@@ -440,11 +514,31 @@ class _Repeats:
         self._rows.update(files.tolist())
         self._seen[slot[~again]], self._file[slot[~again]] = number[~again], files[~again]
 
-    def refuse_chunks(self, paths: list[Path]) -> None:
+    def refuse_chunks(self) -> None:
         """Refuse a file if half of it stood in an earlier one, or half of an earlier one stands in it."""
         for (earlier, later), again in self._again.items():
             if again >= _FEWEST and 2 * again >= min(self._rows[earlier], self._rows[later]):
+                one, other = (list(self._files)[k] for k in (later, earlier))
                 raise TraceError(
-                    f"{paths[later]}: {again} of its responses stand, bitwise the same, in a file before it (chunks "
-                    "that repeat earlier ones?); give each response once"
+                    f"{one}: {again} of its responses stand, bitwise the same, in {other} (chunks that repeat earlier "
+                    "ones?); give each response once"
                 )
+
+    def to_bytes(self) -> bytes:
+        """Return what is remembered."""
+        taken = np.flatnonzero(self._seen)
+        arrays = (taken.tobytes(), self._seen[taken].tobytes(), self._file[taken].tobytes())
+        return msgspec.msgpack.encode(
+            _Kept(self.shape, list(self._files), *arrays, dict(self._rows), list(self._again.items()))
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Trail:
+        """Return what :meth:`to_bytes` wrote; ValueError for anything else."""
+        kept, trail = msgspec.msgpack.decode(data, type=_Kept), cls()
+        trail.shape, trail._files = kept.shape, {name: k for k, name in enumerate(kept.files)}
+        taken = np.frombuffer(kept.slots, dtype=np.int64)
+        trail._seen[taken] = np.frombuffer(kept.seen, dtype=np.uint64)
+        trail._file[taken] = np.frombuffer(kept.file, dtype=np.int64)
+        trail._rows, trail._again = Counter(kept.rows), Counter(dict(kept.again))
+        return trail

@@ -82,7 +82,7 @@ class _Line(_Answer):
 def read_openai(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield where each choice stands, and the choice; rows are numbered by choices."""
     row = 0
-    for where, line in typed(path, msgspec.json.Decoder(_Line)):
+    for where, line in typed(path, msgspec.json.Decoder(_Line), wanted.limits):
         place = where.rpartition(": row ")[0]
         for record in _choices(line, wanted, f"{place}: row {row}"):
             yield f"{place}: row {row}", record
@@ -169,7 +169,7 @@ class _Native(_Beside):
 @by_rows
 def read_sglang(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield where each response stands, and the response."""
-    for where, answer in typed(path, msgspec.json.Decoder(_Native)):
+    for where, answer in typed(path, msgspec.json.Decoder(_Native), wanted.limits):
         if answer.meta_info is None:
             raise TraceError(f"{where}: meta_info is missing")
         yield where, {**_half(answer.meta_info, wanted, where), **_beside(answer)}

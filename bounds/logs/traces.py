@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
-from bounds._text import many
+from bounds._text import many, one_line
 from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches, natural, plain_text
 from bounds.logs.canonical import write_parquet
 from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading
@@ -421,7 +421,7 @@ def _grid(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         grid = np.asarray(values)
     except Exception as error:  # ragged lists, tensors on a device
-        raise TraceError(f"{name} must be an array [B, L] ({error})") from None
+        raise TraceError(f"{name} must be an array [B, L] ({one_line(error)})") from None
     if isinstance(values, np.ma.MaskedArray):
         raise TraceError(f"{name} is a masked array; pass plain numbers, and the mask as mask")
     if grid.ndim != 2:

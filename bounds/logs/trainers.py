@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
+from bounds._text import one_line
 from bounds.logs.batch import Row, TraceError, Wanted, by_rows, numbers
 from bounds.logs.decode import typed
 
@@ -67,7 +68,9 @@ class _NemoRowWithPrompt(_NemoRow):
 @by_rows
 def read_nemo_rl(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield where each response stands, and the response."""
-    for where, line in typed(path, msgspec.json.Decoder(_NemoRowWithPrompt if wanted.prompts else _NemoRow)):
+    for where, line in typed(
+        path, msgspec.json.Decoder(_NemoRowWithPrompt if wanted.prompts else _NemoRow), wanted.limits
+    ):
         mask = _required(_unwrapped(line.token_loss_mask), "token_loss_mask", where)
         rewards = line.rewards if line.filtered_rewards is None else line.filtered_rewards
         record: dict[str, Any] = {
@@ -126,7 +129,9 @@ def unfinished_prime_rl(path: Path) -> str:
 @by_rows
 def read_prime_rl(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield where each response stands, and the response."""
-    for where, line in typed(path, msgspec.json.Decoder(_PrimeRowWithPrompt if wanted.prompts else _PrimeRow)):
+    for where, line in typed(
+        path, msgspec.json.Decoder(_PrimeRowWithPrompt if wanted.prompts else _PrimeRow), wanted.limits
+    ):
         mask = _required(line.loss_mask, "loss_mask", where)
         yield (
             where,
@@ -192,7 +197,7 @@ def _load(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # whatever torch raises for a damaged file, or refuses to build
-        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+        reason = one_line(str(error).strip().split("\n")[0], 200) or type(error).__name__
         raise TraceError(
             f"{path}: torch's safe loading refuses it ({reason}); nothing in it was run. Save plain tensors, lists and "
             "numbers, or export canonical rows (trm-bounds formats --recipe verl shows how)"
@@ -212,7 +217,7 @@ def _plain_tensor(sample: Mapping[str, Any], name: str, where: str) -> FloatArra
                 raise ValueError("a tensor without its own storage")
             value = value.detach().to(torch.float64).numpy()
         except Exception as error:  # whatever a strange tensor raises
-            raise TraceError(f"{where}: {name} must be a plain tensor ({error!s:.100})") from None
+            raise TraceError(f"{where}: {name} must be a plain tensor ({one_line(error, 100)})") from None
     return numbers(value, name, where)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray, confidence_level
-from bounds._text import Cells, span
+from bounds._text import Cells, quoted, span
 from bounds.certificate.findings import Finding, findings
 from bounds.certificate.kept import length_quarters
 from bounds.certificate.summary import Summary
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TOP = 8  # tokens and prompts that are named
+_REST = re.compile(r"\(*all others\)*")
 _EXACT = "the exact KL(roll||theta) at sampled contexts"
 _BY_K3 = "k3 of the sampled tokens: KL(roll||theta), but for theta's mass where roll has none"
 _PROBABILITIES = np.array([0.001, 0.01, 0.1, 0.5, 0.9, 0.99])
@@ -52,6 +54,7 @@ class Explanation(Result):
     tokens_of_50_percent: float
     tokens_of_80_percent: float
     findings: tuple[Finding, ...]
+    _texts: bool = False  # whether tokens are texts, which are shown in quotes: " the" and "the" are two
 
     def sentence(self) -> str:
         """Return the headline."""
@@ -66,6 +69,10 @@ class Explanation(Result):
         found = []
         for name, table in self.splits.items():
             titles, rows = table.cells(facts={"kl": "nats a response", "tokens": "share of the tokens"})
+            if name == "token" and self._texts:
+                rows = [
+                    ([label if _REST.fullmatch(label) else quoted(label), *cells], m) for (label, *cells), m in rows
+                ]
             found.append(([f"by {name.replace('_', ' ')}", *titles[1:]], rows))
         return found
 
@@ -127,7 +134,7 @@ def explain(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
     }
     few, most = (seen.concentration.tokens_of(share) for share in (0.5, 0.8))
     splits = {name: table for name, table in splits.items() if len(table) > 1}
-    return Explanation(kl_seq, splits, few, most, findings(summary))
+    return Explanation(kl_seq, splits, few, most, findings(summary), seen.texts)
 
 
 #: Labels of parts, and the part that each token of some responses is in.
@@ -234,6 +241,11 @@ class _Seen:
             shares = np.concatenate([self._shares, np.bincount(codes, weights=share)])
             self._tokens, codes = np.unique(np.concatenate([self._tokens, tokens]), return_inverse=True)
             self._shares = np.bincount(codes, weights=shares).astype(np.float64)
+
+    @property
+    def texts(self) -> bool:
+        """Whether tokens are texts, no ids."""
+        return self._tokens.dtype.kind in "OSU"
 
     def prompts(self, prompt: IntArray) -> tuple[list[str], IntArray]:
         """Return the names of the prompts that carry most, and which of them each response [N] is of."""

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, array, integer, number, refuse, reward_range, unknown
 from bounds._rounding import exact, round_up, sqrt_up
+from bounds._text import one_line
 from bounds.results import Assumption, jsonable
 from bounds.rules.bound import PUBLISHED, Input
 from bounds.rules.implied import Implied, Quantity
@@ -357,7 +358,7 @@ def _read_values(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except Exception as error:  # whatever the libraries raise for a malformed file
-        raise ValueError(f"{path}: cannot be read as {kind}: {error}") from None
+        raise ValueError(f"{path}: cannot be read as {kind}: {one_line(error)}") from None
     for name in ("t", "position", "Unnamed: 0"):
         index = np.asarray(values.pop(name, ()))
         if not any(np.array_equal(index, np.arange(first, first + index.size)) for first in (0, 1)):
