@@ -70,9 +70,7 @@ class Explanation(Result):
         for name, table in self.splits.items():
             titles, rows = table.cells(facts={"kl": "nats a response", "tokens": "share of the tokens"})
             if name == "token" and self._texts:
-                rows = [
-                    ([label if _REST.fullmatch(label) else quoted(label), *cells], m) for (label, *cells), m in rows
-                ]
+                rows = [([_in_quotes(cells[0]), *cells[1:]], marked) for cells, marked in rows]
             found.append(([f"by {name.replace('_', ' ')}", *titles[1:]], rows))
         return found
 
@@ -203,6 +201,10 @@ def _probabilities() -> _Split:
     edges = ["0", *(f"{p:g}" for p in _PROBABILITIES), "1"]
     labels = [f"{a} to {b}" for a, b in itertools.pairwise(edges)]
     return labels, (lambda part: np.searchsorted(_PROBABILITIES, np.exp(part.rollout), side="right"))
+
+
+def _in_quotes(label: str) -> str:
+    return label if _REST.fullmatch(label) else quoted(label)
 
 
 def _largest(totals: FloatArray) -> IntArray:
