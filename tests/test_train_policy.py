@@ -145,7 +145,7 @@ def test_parquet_is_split_as_jsonl_is(tmp_path, capsys):
 def test_what_cannot_be_split_leaves_no_file(tmp_path, capsys):
     path, _ = questions(tmp_path)
     assert main(["split", str(path), "--by", "question"]) == 2
-    assert "prompts.jsonl:1: has no question: name the field of its prompt (--by)" in capsys.readouterr().err
+    assert "prompts.jsonl:1: row 0: has no question: name the field of its prompt (--by)" in capsys.readouterr().err
     assert main(["split", str(path), "--share", "1e-9"]) == 2
     assert "all of its 200 rows are on one side" in capsys.readouterr().err
     assert main(["split", str(path), "--share", "2"]) == 2
