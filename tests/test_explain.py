@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import bounds
+from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.divergence.rows import k3
 from bounds.questions.explain import _Concentration
@@ -390,3 +391,66 @@ def test_without_a_mask_everything_is_kept_and_estimates_lie_in_their_intervals(
     study = bounds.mask_study(bounds.example_traces())
     (everything,) = (t for t in study.reference if not t.mask)
     assert (everything.acceptance.low, everything.acceptance.high) == (1.0, 1.0)
+
+
+def test_weights_that_change_within_a_response_are_split_by_token(rows):
+    """Each token says which weights drew it: shares by version and by how old it is, against sums over the tokens."""
+    rng = np.random.default_rng(8)
+    versions = [np.sort(rng.integers(3, 6, len(r["rollout_logprobs"]))) + 10 * (k % 2) for k, r in enumerate(rows)]
+    records = [
+        {**r, "weight_version": v.tolist(), "step": k % 2} for k, (r, v) in enumerate(zip(rows, versions, strict=True))
+    ]
+    traces = bounds.TraceSet.from_records(records, horizon=64)
+    shown = bounds.explain(traces)
+    assert list(shown.splits["weight_version"]) == ["3", "4", "5", "13", "14", "15"]
+    assert list(shown.splits["staleness"]) == ["0", "1", "2"]
+    k3 = np.expm1(traces.log_ratio) - traces.log_ratio
+    weights = 1.0 / np.bincount(traces.prompt)[traces.prompt]
+    by_token = np.repeat(weights, traces.lengths) * k3
+    old = np.repeat([5 + 10 * (k % 2) for k in range(len(rows))], traces.lengths) - np.concatenate(versions)
+    for age in range(3):
+        share = shown.splits["staleness"].estimate(str(age), "share").value
+        assert share == pytest.approx(by_token[old == age].sum() / by_token.sum(), rel=1e-9)
+    texts = [{**r, "weight_version": [f"v{v}" for v in r["weight_version"]]} for r in records]
+    named = bounds.explain(bounds.TraceSet.from_records(texts, horizon=64)).splits
+    assert "staleness" not in named
+    assert list(named["weight_version"]) == ["v3", "v4", "v5", "v13", "v14", "v15"]
+
+
+def test_versions_by_token_are_read_from_files_as_from_memory(tmp_path):
+    record = {
+        "rollout_logprobs": [-1.0, -1, -1],
+        "train_logprobs": [-1.1, -1, -0.9],
+        "weight_version": [1, 1, 2],
+        "rank": 3,
+    }
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(record))
+    traces = bounds.read_traces(path, horizon=8)
+    assert (traces.versions.tolist(), dict(traces.labels)) == ([1, 1, 2], {"rank": ("3",), "weight_version": ("1-2",)})
+    traces.to_parquet(tmp_path / "log.parquet")
+    again = bounds.read_traces(tmp_path / "log.parquet")
+    assert (again.versions.tolist(), again.labels) == ([1, 1, 2], traces.labels)
+    with pytest.raises(bounds.TraceError, match="weight_versions has 2 entries, rollout_logprobs has 3"):
+        bounds.TraceSet.from_records([{**record, "weight_version": [1, 2]}])
+    masked = bounds.TraceSet.from_records([{**record, "mask": [1, 0, 1]}])
+    assert masked.versions.tolist() == [1, 2]
+    mixed = [{**record, "prompt_id": 0}, {**record, "prompt_id": 1, "weight_version": 7}]
+    assert bounds.TraceSet.from_records(mixed).versions is None
+
+
+def test_the_largest_log_ratio_of_the_vocabulary_is_read_and_held_against_the_tokens():
+    record = {"rollout_logprobs": [-1.0, -2.0], "train_logprobs": [-1.1, -1.5], "max_log_ratio": [0.3, 0.7]}
+    traces = bounds.TraceSet.from_records([record] * 2, horizon=4)
+    assert traces.exact["max_log_ratio"].tolist() == [0.3, 0.7] * 2
+    summary = Summary.of(traces)
+    assert summary["max_log_ratio"].tolist() == [0.7, 0.7]
+    assert "max_log_ratio" not in summary.by_position()
+    with pytest.raises(
+        bounds.TraceError, match=r"max_log_ratio\[1\] is 0.1, but the sampled token alone implies at least 0.5"
+    ):
+        Summary.of(bounds.TraceSet.from_records([{**record, "max_log_ratio": [0.3, 0.1]}]))
+    with pytest.raises(bounds.TraceError, match=r"max_log_ratio\[0\] must be a number >= 0, got -1"):
+        bounds.TraceSet.from_records([{**record, "max_log_ratio": [-1, 0.7]}])
+    with pytest.raises(bounds.TraceError, match=r"refutes log_ratio_max=0.6: .*max_log_ratio\[1\] is 0.7"):
+        bounds.certify(traces, assume={"log_ratio_max": 0.6})

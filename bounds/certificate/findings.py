@@ -40,7 +40,7 @@ _PADDED, _PADDED_TOKENS = 0.1, 64  # share of tokens that are certain under both
 _RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
 _CLAMP = 20.0  # verl and ms-swift clamp |d| there
 #: A context where a divergence is at least so large: assumption -> exact column, or what the sampled token implies.
-SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": ""}
+SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": "max_log_ratio"}
 
 
 class Kind(StrEnum):
@@ -538,7 +538,10 @@ def _look_suprema(part: Part) -> Look:
         column = SUPREMA[name]
         exact = traces.exact.get(column)
         if exact is not None:
-            if column != "chi2":
+            if column == "max_log_ratio":  # of theta / roll only: the other way, the sampled token may say more
+                _refuse_impossible(traces, column, exact, np.maximum(traces.log_ratio, 0.0))
+                exact = np.maximum(exact, values)
+            elif column != "chi2":
                 _refuse_impossible(traces, column, exact, values)
             values, how = exact, column + "[{}]"
         k = int(np.argmax(values))
@@ -565,6 +568,9 @@ def _least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
     }
 
 
+_IS = {"kl": "KL(roll||theta)", "tv": "TV", "max_log_ratio": "log theta/roll"}
+
+
 def _refuse_impossible(traces: TraceSet, column: str, exact: FloatArray, implied: FloatArray) -> None:
     too_small = implied > 2.0 * exact + 1e-4
     if too_small.any():
@@ -572,7 +578,7 @@ def _refuse_impossible(traces: TraceSet, column: str, exact: FloatArray, implied
         where, position = traces.locate(k)
         raise TraceError(
             f"{where}: {column}[{position}] is {exact[k]:.3g}, but the sampled token alone implies "
-            f"at least {implied[k]:.3g}: not these policies, or not KL(roll||theta) in nats"
+            f"at least {implied[k]:.3g}: not these policies, or not {_IS[column]} in nats"
         )
 
 

@@ -93,6 +93,10 @@ class Part:
         """Return the sums [N] of values [tokens] over each response."""
         return None if values is None else np.asarray(np.add.reduceat(values, self.traces.starts[:-1]))
 
+    def largest(self, values: FloatArray | None) -> FloatArray | None:
+        """Return the largest [N] of values [tokens] of each response."""
+        return None if values is None else np.asarray(np.maximum.reduceat(values, self.traces.starts[:-1]))
+
 
 # --- a row for each response ---------------------------------------------------------------------------------------
 
@@ -151,6 +155,7 @@ COLUMNS: Mapping[str, _Column] = MappingProxyType(
         "kl_sum": _exact("kl"),
         "tv_sum": _exact("tv"),
         "chi2_sum": _exact("chi2"),
+        "max_log_ratio": lambda part: part.largest(part.traces.exact.get("max_log_ratio")),
         "engine_sum": _engine,  # sum (log roll - log old)
         "reward": lambda part: part.traces.reward,
         "fingerprint": lambda part: fingerprint(part.traces),
@@ -217,7 +222,8 @@ def position_sums(traces: TraceSet, sums: Sums, weights: FloatArray) -> dict[str
     found = {"k3": sums.k3, "shortfall": sums.shortfall}
     if traces.exact:
         order, by_token = traces.order, np.repeat(weights, traces.lengths)
-        found |= {n: np.asarray(np.bincount(order, weights=by_token * v)) for n, v in traces.exact.items()}
+        exact = {name: values for name, values in traces.exact.items() if name != "max_log_ratio"}
+        found |= {n: np.asarray(np.bincount(order, weights=by_token * v)) for n, v in exact.items()}
     return found
 
 

@@ -22,13 +22,16 @@ from bounds._text import one_line
 BATCH_TOKENS = 2**18
 
 #: Fields with a number for each token of a record.
-NUMBERS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2")
+NUMBERS = ("rollout_logprobs", "train_logprobs", "old_logprobs", "mask", "kl", "tv", "chi2", "max_log_ratio")
 #: Fields that name a part of the run.
-LABELS = ("step", "weight_version", "environment", "train_policy")
+LABELS = ("step", "rank", "weight_version", "environment", "train_policy")
 #: The fields of a canonical record.
 RECORD_FIELDS = ("prompt_id", "prompt_tokens", "reward", *NUMBERS, *LABELS, "tokens")
 #: Fields that a record has once; ``row_id`` joins two halves of a log, ``file`` is the number of the file it is from.
 ROW_FIELDS = ("prompt_id", "prompt_tokens", "reward", *LABELS, "row_id", "file")
+
+#: Where ``weight_version`` goes if a row has one for each token; the row's own says from which to which.
+VERSIONS = "weight_versions"
 
 #: Prompt ids by which pandas says nothing.
 _NAMELESS = frozenset({"", "nan", "NaT", "<NA>"})
@@ -214,8 +217,18 @@ def _converted(place: str, record: Mapping[str, Any]) -> dict[str, Any]:
             "TraceSet.from_frame)"
         )
     unread = {name: ... for name in record if name not in _CONVERTED}
+    versions = record.get("weight_version")
+    if isinstance(versions, list | tuple | np.ndarray) and np.ndim(versions):  # each token was drawn by one
+        versions = _ids(versions, "weight_version", place)
+        record = {**record, VERSIONS: versions, "weight_version": _range(versions)}
     given = ((name, record.get(name)) for name in _CONVERTED)
     return unread | {name: _CONVERTED[name](value, name, place) for name, value in given if value is not None}
+
+
+def _range(versions: npt.NDArray[Any]) -> str:
+    """Name several versions as one: the first and the last of them, in their order."""
+    ends = sorted(set(versions.tolist()), key=lambda v: natural(str(v)))
+    return "-".join(str(v) for v in dict.fromkeys((*ends[:1], *ends[-1:])))
 
 
 def _side_by_side(rows: Sequence[Row]) -> Batch:
@@ -309,6 +322,7 @@ _MAY_BE_BOOL = frozenset({"mask", "token_loss_mask", "loss_mask", "loss_masks"})
 _CONVERTED = {
     **dict.fromkeys(NUMBERS, numbers),
     "tokens": _ids,
+    VERSIONS: _ids,
     **dict.fromkeys(ROW_FIELDS, _name),
     "prompt_tokens": _ids,
     "reward": _number,

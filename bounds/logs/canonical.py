@@ -24,6 +24,7 @@ _FIELDS: dict[str, Any] = {
     "reward": float | bool | None,
     "prompt_id": str | int | float | list[int] | None,
     **dict.fromkeys((*LABELS, "row_id"), str | int | float | None),
+    "weight_version": str | int | float | list[int | str] | None,
 }
 _RECORD = msgspec.defstruct("CanonicalRecord", [(name, kind, None) for name, kind in _FIELDS.items()])
 _BATCH_BYTES = 2**21

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
-from bounds.logs.batch import NUMBERS, RECORD_FIELDS, Batch, Row, TraceError, plain_text, prompt_name
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, VERSIONS, Batch, Row, TraceError, plain_text, prompt_name
 
 #: Log-probs at or below this are fillers for "missing" (-1000.0, -9999.0, -1e10, -inf), not probabilities.
 SENTINEL = -999.0
@@ -24,7 +24,7 @@ POSITIVE_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-7, "bfloat16": 2.0**-4}
 #: Exact divergences may be this much outside their range (rounding in the trainer).
 RANGE_TOLERANCE = 1e-6
 #: Exact divergences, and the largest value of each.
-EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf}
+EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf, "max_log_ratio": np.inf}
 
 #: How theta relates to the responses: it scored them before it learned from them; it learned, but not from their
 #: prompts; or nobody said.
@@ -351,7 +351,7 @@ CHECKS: tuple[Callable[[Checked], Found], ...] = (
     *(partial(_lacks, name=name) for name in _REQUIRED),
     partial(_misnamed, name="mask", is_meant=lambda other: other.endswith("mask"), what="1 on policy tokens"),
     partial(_misnamed, name="reward", is_meant=lambda other: other == "rewards", what="one number a response"),
-    *(partial(_other_length, name=name) for name in (*NUMBERS, "tokens")),
+    *(partial(_other_length, name=name) for name in (*NUMBERS, "tokens", VERSIONS)),
     _no_mask,
     *(partial(check, name=name) for name in _LOGPROBS for check in (_refused_missing, _impossible)),
     *(partial(_refused_missing, name=name) for name in EXACT_RANGE),

@@ -58,7 +58,8 @@ READ: tuple[Format, ...] = (
         title="trm-bounds' own form",
         trainer="any",
         file="JSONL, or Parquet with list columns; what the export recipes write",
-        keys="rollout_logprobs, train_logprobs; optional mask, reward, prompt_id, kl, tv, chi2, old_logprobs, row_id",
+        keys="rollout_logprobs, train_logprobs; optional mask, reward, prompt_id, kl, tv, chi2, max_log_ratio, "
+        "old_logprobs, tokens, step, rank, weight_version (also by token), row_id",
         containers=("json", "parquet"),
         signs=("rollout_logprobs", "train_logprobs"),
         read=canonical.read,

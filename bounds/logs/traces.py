@@ -13,7 +13,17 @@ import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, BoolArray, FloatArray, IntArray, integer
 from bounds._text import many, one_line
-from bounds.logs.batch import LABELS, RECORD_FIELDS, Batch, Ragged, TraceError, in_batches, natural, plain_text
+from bounds.logs.batch import (
+    LABELS,
+    RECORD_FIELDS,
+    VERSIONS,
+    Batch,
+    Ragged,
+    TraceError,
+    in_batches,
+    natural,
+    plain_text,
+)
 from bounds.logs.canonical import write_parquet
 from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading
 
@@ -24,7 +34,7 @@ _DRAWN_ONCE = -30.0  # log-probability of a whole response: less probable ones a
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 #: Attributes of a TraceSet with an entry for each policy token.
-_PER_TOKEN = ("rollout", "train", "old", "kept", "tokens")
+_PER_TOKEN = ("rollout", "train", "old", "kept", "tokens", "versions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +81,14 @@ class TraceSet:
     prompt_ids: tuple[str, ...]
     horizon: int
     reward: FloatArray | None = None
-    exact: Mapping[str, FloatArray] = field(default_factory=dict)  # kl, tv, chi2 [tokens], where logged
+    exact: Mapping[str, FloatArray] = field(default_factory=dict)  # kl, tv, chi2, max_log_ratio [tokens], where logged
     old: FloatArray | None = None
     reading: Reading = field(default_factory=Reading)
     where: tuple[str, ...] = ()
     kept: IntArray | None = None  # position of each policy token in its record, unless all tokens of all records are
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # step, ... of each response, where logged
     tokens: npt.NDArray[Any] | None = None  # ids or texts [tokens]
+    versions: npt.NDArray[Any] | None = None  # of the weights that drew each token [tokens], where that is logged
     left_out: LeftOut = LeftOut()
     horizon_guessed: bool = False
 
@@ -132,8 +143,10 @@ class TraceSet:
         ----------
         records : iterable of mappings
             ``rollout_logprobs`` and ``train_logprobs`` [n] (natural logs, sampled tokens); optional
-            ``prompt_id``, ``prompt_tokens``, ``reward``, ``mask`` [n], exact ``kl``, ``tv``, ``chi2`` [n],
-            ``old_logprobs`` [n], ``step``, ``weight_version``, ``train_policy``, ``tokens`` [n].
+            ``prompt_id``, ``prompt_tokens``, ``reward``, ``mask`` [n], exact ``kl``, ``tv``, ``chi2`` [n], the largest
+            log theta/roll over the vocabulary ``max_log_ratio`` [n], ``rank``,
+            ``old_logprobs`` [n], ``step``, ``train_policy``, ``tokens`` [n], and ``weight_version``, also one for each
+            token [n].
         horizon : int, optional
             The generation cap, in policy tokens. Without it the longest response is taken, as an assumption.
         reward_range : (float, float)
@@ -179,6 +192,7 @@ class TraceSet:
         kl: npt.ArrayLike | None = None,
         tv: npt.ArrayLike | None = None,
         chi2: npt.ArrayLike | None = None,
+        max_log_ratio: npt.ArrayLike | None = None,
         **options: Any,
     ) -> Self:
         """Take padded arrays, as trainers hold them in memory.
@@ -193,6 +207,8 @@ class TraceSet:
             Raw reward, and which prompt was answered.
         kl, tv, chi2 : arrays [B, L], optional
             Exact full-vocabulary divergences at each context (KL(roll||theta) in nats).
+        max_log_ratio : array [B, L], optional
+            Largest log theta/roll over the vocabulary at each context.
         **options
             As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing, train_policy.
 
@@ -211,7 +227,7 @@ class TraceSet:
         TraceSet(1 response, 1 prompt, 1 token, horizon 4)
         """
         arrays: dict[str, Any] = {"rollout_logprobs": rollout_logprobs, "train_logprobs": train_logprobs}
-        arrays |= {"mask": mask, "kl": kl, "tv": tv, "chi2": chi2}
+        arrays |= {"mask": mask, "kl": kl, "tv": tv, "chi2": chi2, "max_log_ratio": max_log_ratio}
         columns: dict[str, Any] = {name: _grid(name, a) for name, a in arrays.items() if a is not None}
         shape = columns["rollout_logprobs"].shape
         for name, a in columns.items():
@@ -268,7 +284,8 @@ class TraceSet:
                 for name in LABELS
                 if (seen.given(name) & seen.used).any()
             },
-            tokens=seen.column("tokens") if (seen.given("tokens") | ~seen.used).all() else None,
+            tokens=_if_all(seen, "tokens"),
+            versions=_if_all(seen, VERSIONS),
         )
         if not seen.used.all():
             part = part.select(seen.used)
@@ -355,13 +372,18 @@ class TraceSet:
         given = np.ones(len(self), dtype=np.bool_)
         lists = {
             name: Ragged(values, self.starts, given)
-            for name, values in {**columns, **self.exact, "tokens": self.tokens}.items()
+            for name, values in {
+                **columns,
+                **self.exact,
+                "tokens": self.tokens,
+                "weight_version": self.versions,
+            }.items()
             if values is not None
         }
         rows: dict[str, Sequence[Any]] = {"prompt_id": [self.prompt_ids[k] for k in self.prompt]}
         if self.reward is not None:
             rows["reward"] = self.reward.tolist()
-        rows |= {name: [text or None for text in texts] for name, texts in self.labels.items()}
+        rows |= {name: [t or None for t in texts] for name, texts in self.labels.items() if name not in lists}
         if self.reading.train_policy is not None:
             rows["train_policy"] = [self.reading.train_policy] * len(self)
         write_parquet(Batch(self.where, lists, rows), Path(path), dtype=dtype, horizon=self.horizon)
@@ -392,6 +414,11 @@ def no_response(left_out: LeftOut) -> TraceError:
         if found.count
     ]
     return TraceError("no response with a policy token: " + ("; ".join(why) or "the log is empty"))
+
+
+def _if_all(seen: Checked, name: str) -> npt.NDArray[Any] | None:
+    """Return a column of tokens that every response has."""
+    return seen.column(name) if (seen.given(name) | ~seen.used).all() else None
 
 
 def _left_out(seen: Checked, lifted: int) -> LeftOut:

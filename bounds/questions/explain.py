@@ -19,6 +19,7 @@ from bounds.certificate.kept import length_quarters
 from bounds.certificate.summary import Summary
 from bounds.divergence.rows import k3
 from bounds.intervals import clustered_mean, clustered_ratio
+from bounds.logs.batch import natural
 from bounds.logs.traces import TraceSet
 from bounds.results import Interval, IntervalTable, Result
 
@@ -42,7 +43,8 @@ class Explanation(Result):
         Nats per response; ``of`` says what was added up: the exact column, or k3 of the sampled tokens.
     splits : mapping of name to IntervalTable
         By position, probability, token, length, prompt, and what else the log tells: the ``share`` of each part in
-        kl_seq, its ``kl`` (nats per response), and the share of ``tokens`` that carry it.
+        kl_seq, its ``kl`` (nats per response), and the share of ``tokens`` that carry it. ``staleness``, where each
+        token says which weights drew it: how many versions before the newest of its step (else of the log).
     tokens_of_50_percent, tokens_of_80_percent : float
         Least share of the tokens of this log that carries so much of kl_seq, to a relative 1e-4; NaN if it is 0.
     findings : tuple of Finding
@@ -123,12 +125,13 @@ def explain(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
     whole = _Whole(summary, kl, kl_seq)
     seen = _Seen(_largest(whole.by_prompt))
     splits = whole.by_token({"position": _positions(summary), "probability": _probabilities()}, seen)
-    if by_token := seen.tokens():
+    by_token = seen.tokens() | seen.versions.splits()
+    if by_token:
         splits |= whole.by_token(by_token)
     splits |= {
         "length": whole.by_response(*length_quarters(summary["length"])),
         "prompt": _of_this_log(whole.by_response(*seen.prompts(summary.prompt))),
-        **{name: whole.by_response(*summary.labels_in_order(name)) for name in summary.labels},
+        **{n: whole.by_response(*summary.labels_in_order(n)) for n in summary.labels if n not in by_token},
     }
     few, most = (seen.concentration.tokens_of(share) for share in (0.5, 0.8))
     splits = {name: table for name, table in splits.items() if len(table) > 1}
@@ -225,6 +228,7 @@ class _Seen:
 
     def __init__(self, top_prompts: IntArray) -> None:
         self.concentration = _Concentration()
+        self.versions = _Versions()
         self._top_prompts = top_prompts
         self._names: dict[int, str] = {}
         self._with_tokens = True
@@ -236,6 +240,7 @@ class _Seen:
         for k in np.flatnonzero(np.isin(prompt, self._top_prompts)).tolist():
             self._names[int(prompt[k])] = part.prompt_ids[part.prompt[k]]
         self.concentration.add(share)
+        self.versions.see(part)
         if part.tokens is None:
             self._with_tokens = False
         if part.tokens is not None and self._with_tokens:
@@ -272,6 +277,52 @@ class _Seen:
         return {
             "token": (_with_rest([str(token) for token in self._tokens[top]], top.size == self._tokens.size), codes)
         }
+
+
+class _Versions:
+    """Which weights drew the tokens of each step, where each token says it."""
+
+    def __init__(self) -> None:
+        self._of_step: dict[str, set[str]] = {}
+        self._every = True
+
+    def see(self, part: TraceSet) -> None:
+        """Look at a part."""
+        if part.versions is None:
+            self._every = False
+            return
+        steps, codes = self._steps(part)
+        for k, step in enumerate(steps):
+            self._of_step.setdefault(step, set()).update(map(str, np.unique(part.versions[codes == k])))
+
+    def splits(self) -> dict[str, _Split]:
+        """Return the splits by version and, where versions are numbers, by how old they are."""
+        if not self._every:
+            return {}
+        names = sorted(set().union(*self._of_step.values()), key=natural)
+        numbers = {name: k for k, name in enumerate(names)}
+
+        def version(part: TraceSet) -> IntArray:
+            found, codes = np.unique(np.asarray(part.versions).astype(str), return_inverse=True)
+            return np.array([numbers[name] for name in found.tolist()])[codes]
+
+        if not all(re.fullmatch(r"-?[0-9]{1,15}", name) for name in names):
+            return {"weight_version": (names, version)}
+        newest = {step: max(map(int, versions)) for step, versions in self._of_step.items()}
+        ages = sorted({newest[step] - int(v) for step, versions in self._of_step.items() for v in versions})
+
+        def age(part: TraceSet) -> IntArray:
+            steps, codes = self._steps(part)
+            latest = np.array([newest[step] for step in steps])[codes]
+            return np.searchsorted(ages, latest - np.asarray(part.versions).astype(np.int64))
+
+        return {"weight_version": (names, version), "staleness": ([str(a) for a in ages], age)}
+
+    @staticmethod
+    def _steps(part: TraceSet) -> tuple[list[str], IntArray]:
+        """Return the steps of a part, and which of them each token is of."""
+        steps, codes = np.unique(part.labels.get("step", ("",) * len(part)), return_inverse=True)
+        return steps.tolist(), np.repeat(codes, part.lengths)
 
 
 class _Concentration:
