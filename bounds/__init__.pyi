@@ -15,6 +15,7 @@ from bounds.figures.plots import plot_by_position as plot_by_position
 from bounds.figures.plots import plot_ladder as plot_ladder
 from bounds.figures.plots import plot_masks as plot_masks
 from bounds.figures.plots import plot_over_time as plot_over_time
+from bounds.figures.plots import plot_verdict as plot_verdict
 from bounds.logs import example_traces as example_traces
 from bounds.logs import open_log as open_log
 from bounds.logs.batch import TraceError as TraceError

@@ -139,7 +139,7 @@ def _ladder(c: Certificate) -> Section:
             "shows: they stand at the largest one seen, and guarantee nothing.",
             *claim,
         ),
-        picture=_picture("bounds", frame, logs.draw_ladder, title, 1.0 + 0.19 * len(frame)),
+        picture=_picture("bounds", frame, logs.draw_ladder, title, 0.6 + 0.19 * len(frame)),
         tables=(("Every bound, smallest first", c.bound_cells()),),
     )
 
@@ -161,7 +161,7 @@ def _positions(found: ByPosition) -> Section:
         "positions",
         "Where in the response",
         (sentence, *found.notes()),
-        picture=_picture("positions", logs.position_frame(found), logs.draw_positions, title, 1.6),
+        picture=_picture("positions", logs.kl_by_position(found), logs.draw_positions, title, 1.4),
         tables=_captioned(found.tables(), "Divergence of a token by position"),
     )
 
@@ -177,7 +177,7 @@ def _masks(study: MaskStudy, said: tuple[str, ...]) -> Section:
             f"Looked at: {study.mask.rule}{asked}. {study.sentence()}",
             "A mask changes no bound: it changes neither policy.",
         ),
-        picture="" if frame.empty else _picture("masks", frame, logs.draw_masks, f"{title} {study.sentence()}", 2.4),
+        picture="" if frame.empty else _picture("masks", frame, logs.draw_masks, f"{title} {study.sentence()}", 1.5),
         points=(*study.notes(), *(warning for warning in study.warnings if warning not in said)),
         tables=_captioned(study.tables(), "Masks: what is kept, and the gain", *terms, "By length"),
     )
@@ -189,7 +189,7 @@ def _over_time(run: RunOverTime) -> Section:
         "steps",
         "Step by step",
         (run.sentence(), *run.notes()),
-        picture=_picture("steps", frame, logs.draw_over_time, title, 1.4),
+        picture=_picture("steps", frame, logs.draw_over_time, title, 0.9, columns=2),
         tables=_captioned(run.tables(), "Divergences by step", "What the steps bring"),
     )
 
@@ -219,8 +219,9 @@ def _captioned(tables: list[Cells], *captions: str) -> tuple[tuple[str, Cells], 
     return tuple(zip(captions, tables, strict=True))
 
 
-def _picture(anchor: str, frame: pd.DataFrame, draw: Draw, title: str, height: float) -> str:
-    """Draw a frame as SVG; its height is that of a panel, in inches."""
+def _picture(anchor: str, frame: pd.DataFrame, draw: Draw, title: str, height: float, columns: int = 1) -> str:
+    """Draw a frame as SVG; its height is that of a row of panels, in inches."""
     panels = frame["panel"].nunique() if "panel" in frame else 1
     with look("page"):
-        return svg(figure_of(frame, (draw,) * panels, height * panels), title, f"{anchor}-")
+        figure = figure_of(frame, (draw,) * panels, height * -(-panels // columns), columns=columns)
+        return svg(figure, title, f"{anchor}-")

@@ -10,34 +10,21 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bounds import RULES
-from bounds.figures.drawing import FAMILY_TITLES, legend_below
-from bounds.figures.style import COLUMN, PUBLISHED, SHARP, colour, ink, muted, save
+from bounds.figures.drawing import few_ticks, figure_head, name_ends, says_nothing
+from bounds.figures.style import COLUMN, SMALL, save, shade
 from lab.methods import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# methods that mask nothing are dashed
-_COLOURS = (5, 4, SHARP, 0, 2, 3, 1, "#8B5A2B")
-_LOOKS = {
-    method: (shade, "-" if entry.rule is not None else "--")
-    for shade, (method, entry) in zip(_COLOURS, METHODS.items(), strict=True)
+# in the order of METHODS: those that mask nothing, then the masks
+_HUES = dict(zip(METHODS, ("soft", "published", "ours", "published", "ours", "good", "other", "open"), strict=True))
+_LINES: dict[str, tuple[str, str, str, float]] = {
+    "bound classical": ("Classical", "published", "-", 1.2),
+    "bound b_star_published": ("Best published", "published", "--", 1.2),
+    "bound b_star": ("Ours", "ours", "-", 1.6),
+    "error": ("True error", "ink", "-", 1.2),
 }
-_LINES: dict[str, tuple[str, int | str, str, float]] = {
-    "bound classical": ("classical", "muted", ":", 1.2),
-    "bound b_star_published": ("B*, published", PUBLISHED, "--", 1.2),
-    "bound trajectory_kl": ("trajectory_kl: D", 1, "-.", 1.2),
-    "bound b_star": ("B*, this project", SHARP, "-", 1.8),
-    "worst_case_error": ("worst |Error| of any reward", 2, "-", 1.0),
-    "error": ("|Error|", 5, "-", 1.4),
-}
-
-
-def _shade(name: int | str) -> str:
-    """Return a colour, by its number in the package's cycle, or itself."""
-    if isinstance(name, int):
-        return colour(name)
-    return muted() if name == "muted" else name
 
 
 def bands(rows: pd.DataFrame, column: str, *, window: int) -> pd.DataFrame:
@@ -61,87 +48,82 @@ def bands(rows: pd.DataFrame, column: str, *, window: int) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def plot_bands(frame: pd.DataFrame, axes: list[Axes], ylabel: str) -> None:
+def plot_bands(frame: pd.DataFrame, axes: list[Axes]) -> None:
     """Draw a panel without and one with sequence masks; the band is the range over seeds, dots are held-out scores."""
     groups = ([m for m in METHODS if METHODS[m].rule is None], [m for m in METHODS if METHODS[m].rule is not None])
     for ax, methods, title in zip(axes, groups, ("no mask", "sequence masks"), strict=True):
-        for k, method in enumerate(m for m in methods if m in set(frame["method"])):
-            part = frame[frame["method"] == method]
-            shade, dash = _shade(_LOOKS[method][0]), _LOOKS[method][1]
-            ax.plot(part["step"], part["mean"], color=shade, linestyle=dash, label=METHODS[method].title)
-            ax.fill_between(part["step"], part["least"], part["most"], color=shade, alpha=0.12, linewidth=0)
-            if "score" in part:  # side by side, so that equal scores do not hide one another
-                ax.scatter(part["step"] + 0.25 * k, part["score"], s=8, color=shade, zorder=3, clip_on=False)
-        ax.set_title(title)
-        ax.set(xlabel="optimiser step", ylabel=ylabel)
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.legend(ncols=2, loc="upper left")
-    axes[0].set_ylim(0.0, 1.2 * axes[0].get_ylim()[1])  # room for the legend
+        ends = []
+        for method in (m for m in methods if m in set(frame["method"])):
+            part, hue = frame[frame["method"] == method], shade(_HUES[method])
+            lines = part.dropna(subset=["mean"])
+            ax.plot(lines["step"], lines["mean"], color=hue, label=METHODS[method].title)
+            ax.fill_between(lines["step"], lines["least"], lines["most"], color=hue, alpha=0.12, linewidth=0)
+            if "score" in part:
+                ax.scatter(part["step"], part["score"], s=8, color=hue, zorder=3, clip_on=False)
+            ends.append((METHODS[method].title, lines["step"].iloc[-1], lines["mean"].iloc[-1], hue))
+        ax.set_xlim(0, frame["step"].max())
+        few_ticks(ax)
+        name_ends(ax, ends, gap=0.17)
+        ax.set_title(title, loc="left", size=SMALL)
+        ax.set_xticks([0, frame["step"].max() // 2, frame["step"].max()])
+    axes[0].tick_params(labelbottom=False)
+    axes[1].set_xlabel("optimiser step")
 
 
 def write_experiment(rows: pd.DataFrame, folder: Path) -> list[Path]:
     """Write ``experiment_ppl_gap`` and ``experiment_score``."""
     seeds = rows["seed"].nunique()
-    text = f"(running mean of 5 steps; mean and range over {seeds} seeds)"
+    text = f"Running mean of 5 steps; mean and range over {seeds} seeds"
     gap = bands(rows, "log_ppl_abs_diff", window=5)
     held_out = rows.dropna(subset=["score"]).groupby(["method", "step"], as_index=False)["score"].mean()
     score = bands(rows, "reward", window=5).merge(held_out, on=["method", "step"], how="outer")
     paths = []
-    for name, frame, title, ylabel in (
-        ("experiment_ppl_gap", gap, "How far the two policies are apart", "PPL gap"),
-        (
-            "experiment_score",
-            score,
-            "Problems solved: lines by the stale engine in training,\ndots by the policy on held-out ones",
-            "share solved",
-        ),
+    for name, frame, title in (
+        ("experiment_ppl_gap", gap, "How far the two policies are apart:\nlog-prob gap, nats a token"),
+        ("experiment_score", score, "Share of problems solved: lines in training,\ndots on held-out problems"),
     ):
-        draw = partial(plot_bands, frame, ylabel=ylabel)
-        paths += _write(f"{title}\n{text}", draw, frame, folder / name, sharey=True)
+        paths += _write((title, text), partial(plot_bands, frame), frame, folder / name, sharey=True)
     return paths
 
 
 def plot_bounds(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw every rule's bound and the truth against the step, on a logarithmic scale."""
-    for family, shade in (("published", PUBLISHED), ("sharp", SHARP)):
-        for k, rule in enumerate(r for r in RULES if r.family == family):
-            label = None if k else f"each rule, {FAMILY_TITLES[family]}"
-            values = frame[f"bound {rule.name}"]
-            ax.plot(frame["step"], values.where(values > 0), color=shade, linewidth=0.4, alpha=0.7, label=label)
-    for column, (label, shade, dash, width) in _LINES.items():
-        values = frame[column].abs()
-        line = {"color": _shade(shade), "linestyle": dash, "linewidth": width}
-        ax.plot(frame["step"], values.where(values > 0), label=label, **line)
-    ax.axhline(1.0, color=ink(), linewidth=0.8)
-    ax.set(yscale="log", xlabel="optimiser step", ylabel="|Error| and its bounds")
-    legend_below(ax, 0.45)
+    """Draw four lines against the step, on a logarithmic scale: three bounds and the truth."""
+    values = {column: frame[column].abs() for column in _LINES}
+    ax.set(yscale="log", xlim=(frame["step"].min(), frame["step"].max()))
+    for column, (label, hue, dash, width) in _LINES.items():
+        positive = values[column].where(values[column] > 0)
+        ax.plot(frame["step"], positive, dash, label=label, color=shade(hue), linewidth=width)
+    says_nothing(ax, 1.0)
+    last = frame["step"].max()
+    name_ends(ax, [(look[0], last, values[c].iloc[-1], shade(look[1])) for c, look in _LINES.items()], gap=0.14)
+    ax.minorticks_off()
 
 
 def plot_improvement(frame: pd.DataFrame, ax: Axes) -> None:
     """Draw the certificate's interval at each step, and the true improvement."""
-    middle = (frame["improvement_low"] + frame["improvement_high"]) / 2
-    reach = (frame["improvement_high"] - frame["improvement_low"]) / 2
-    ax.errorbar(frame["step"], middle, reach, fmt="none", ecolor=PUBLISHED, elinewidth=1.0, alpha=0.6, label="interval")
-    ax.scatter(frame["step"], frame["improvement"], s=5, color=SHARP, label="truth", zorder=3)
-    ax.axhline(0.0, color=ink(), linewidth=0.8)
-    ax.set(xlabel="optimiser step", ylabel="J(θ) − J(roll)")
-    legend_below(ax, 0.45)
+    ends = frame["improvement_low"], frame["improvement_high"]
+    ax.vlines(frame["step"], *ends, color=shade("published"), linewidth=1.4, alpha=0.75, label="interval")
+    ax.scatter(frame["step"], frame["improvement"], s=5, color=shade("ours"), label="truth", zorder=3)
+    ax.axhline(0.0, color=shade("ink"), linewidth=0.8)
+    ax.set(xlabel="optimiser step", xlim=(frame["step"].min(), frame["step"].max()))
+    few_ticks(ax)
 
 
 def write_tiny(frame: pd.DataFrame, folder: Path) -> list[Path]:
     """Write ``bound_vs_truth``."""
     inside = covered(frame, "improvement").sum()
     least = min((frame[f"bound {rule.name}"] - frame["worst_case_error"]).min() for rule in RULES)
-    above = "every bound lies above the truth" if least >= 0 else f"a bound lies {-least:.2g} below the truth"
+    above = "Every bound lies above the truth" if least >= 0 else f"A bound lies {-least:.2g} below the truth"
 
     def draw(axes: list[Axes]) -> None:
         plot_bounds(frame, axes[0])
         plot_improvement(frame, axes[1])
-        axes[0].set_title(above)
-        axes[1].set_title(f"95 % intervals: the truth inside in {inside} of {len(frame)}")
+        axes[0].set_title("Error of the surrogate and its bounds, in reward", loc="left", size=SMALL)
+        axes[1].set_title("Change of the mean reward: interval and truth (dot)", loc="left", size=SMALL)
 
-    title = "A real run in which every response is enumerated"
-    return _write(title, draw, frame, folder / "bound_vs_truth", sharey=False)
+    title = f"{above}; of {len(frame)} intervals\n{inside} hold the true change of the reward"
+    told = title, "A small enumerated problem, where the truth is known; 95%"
+    return _write(told, draw, frame, folder / "bound_vs_truth", sharey=False)
 
 
 def covered(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
@@ -150,14 +132,14 @@ def covered(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
 
 
 def _write(
-    title: str, draw: Callable[[list[Axes]], None], data: pd.DataFrame, stem: Path, *, sharey: bool
+    told: tuple[str, str], draw: Callable[[list[Axes]], None], data: pd.DataFrame, stem: Path, *, sharey: bool
 ) -> list[Path]:
     """Two panels below each other, in one column of a paper."""
     from matplotlib.figure import Figure
 
     def make() -> Figure:
-        figure = Figure(figsize=(COLUMN, 5.6), layout="constrained")
-        figure.suptitle(title, x=0.01, ha="left")
+        figure = Figure(figsize=(COLUMN, 3.1))
+        figure_head(figure, told)
         draw(list(figure.subplots(2, 1, sharey=sharey)))
         return figure
 

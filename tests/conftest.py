@@ -19,7 +19,8 @@ def picture():
     @cache
     def drawn(name):
         with look("light"):
-            figure = FIGURES[name].figure(pd.read_csv(Path(__file__).parents[1] / "figures" / f"{name}.csv"))
+            path = Path(__file__).parents[1] / "figures" / f"{name}.csv"
+            figure = FIGURES[name].figure(pd.read_csv(path, dtype={"lost": "str"}))
         figure.set_dpi(300)
         return figure
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bounds._checks import unknown
 from bounds.figures import logs, theory
-from bounds.figures.drawing import Draw, figure_of
+from bounds.figures.drawing import Draw, Told, figure_of
 from bounds.figures.style import look, save
 from bounds.figures.tables import TABLES, TableEntry
 
@@ -29,29 +29,35 @@ class FigureEntry:
 
     Attributes
     ----------
-    title : str
-        Stands above it; says what to see.
+    told : callable or pair of str
+        Title and subtitle: what to see, and of what. A callable reads them off the numbers.
     data : callable
         The numbers; with several panels, a column ``panel`` says which each row belongs to.
     draws : tuple of callables
-        ``draw(frame, ax) -> ax``, one for each panel, from top to bottom.
+        ``draw(frame, ax) -> ax``, one for each panel, row by row.
     height : float
         Inches; the width is one column of a paper.
+    columns : int
+        How many panels stand beside each other.
     ratios : tuple of float
-        Relative heights of the panels, if they differ.
+        Relative heights of panels that have nothing in common, each with margins of its own.
+    hue : callable, optional
+        The colour of the title, where the numbers decide it.
     """
 
-    title: str
+    told: Told | Callable[[pd.DataFrame], Told]
     data: Callable[[], pd.DataFrame]
     draws: tuple[Draw, ...]
     height: float
+    columns: int = 1
     ratios: tuple[float, ...] = ()
+    hue: Callable[[pd.DataFrame], str] = lambda _: "ink"
 
     def figure(self, data: pd.DataFrame) -> Figure:
         """Draw these numbers, in the look of the moment."""
-        figure = figure_of(data, self.draws, self.height, self.ratios)
-        figure.suptitle(self.title, x=0.01, ha="left")
-        return figure
+        told = self.told(data) if callable(self.told) else self.told
+        shape: dict[str, Any] = {"columns": self.columns, "ratios": self.ratios, "hue": self.hue(data)}
+        return figure_of(data, self.draws, self.height, told=told, **shape)
 
     def write(self, stem: Path) -> list[Path]:
         """Write ``stem.png``, ``stem.dark.png``, ``stem.pdf`` and ``stem.csv``."""
@@ -59,58 +65,68 @@ class FigureEntry:
         return save(lambda: self.figure(data), data, stem)
 
 
+_AT_PAPER = "$T$ = 4096 tokens, KL of a token up to $10^{-4}$"
+
 FIGURES: dict[str, FigureEntry] = {
-    "comparison": FigureEntry(
-        "The bound at the paper's inputs: T = 4096, δ = 1e-4, D = 0.01;\n"
-        "with total variations ε = 5e-3 and 0.05 of a response",
-        theory.comparison_data,
-        (theory.draw_comparison,),
-        6.2,
+    "comparison": FigureEntry(theory.comparison_told, theory.comparison_data, (theory.draw_comparison,), 2.6),
+    "verdict": FigureEntry(
+        lambda frame: logs.verdict_told(frame)[0],
+        logs.example_verdict,
+        (logs.draw_verdict,),
+        2.2,
+        hue=lambda frame: logs.verdict_told(frame)[1],
     ),
-    "scaling": FigureEntry(
-        "How the bounds grow with the horizon (δ = 1e-4, ε = 5e-3)",
-        theory.scaling_data,
-        (theory.draw_scaling,),
-        4.0,
+    "scaling": FigureEntry(theory.scaling_told, theory.scaling_data, (theory.draw_scaling,), 2.3),
+    "regimes": FigureEntry(
+        ("Which bound is smallest, and where none helps", "Pale, beyond the line: it is above 1 and says nothing"),
+        theory.regimes_data,
+        (theory.draw_regimes,) * 3,
+        2.1,
+        columns=3,
     ),
-    "regimes": FigureEntry("Which rule is smallest", theory.regimes_data, (theory.draw_regimes,) * 3, 8.8),
     "adaptive_routes": FigureEntry(
-        "The two routes of the adaptive bound cross\nat T − t = δ/(2ε²) = 200 (T = 4096, δ = 1e-4, ε = 5e-4)",
+        (
+            "Near the end of a response TV bounds what a\nposition adds, 200 tokens before it KL does",
+            f"{_AT_PAPER}, TV up to 0.0005",
+        ),
         theory.adaptive_routes_data,
         (theory.draw_routes,),
-        2.6,
+        2.2,
     ),
     "tightness": FigureEntry(
-        "Worst error attained by known instances / bound\n(at T = 1 there is no error; 1.00 where the bound is 0, too)",
+        ("How much of each bound a known case attains", "Error attained over bound: 1.00 cannot be improved"),
         theory.tightness_data,
         (theory.draw_tightness,),
         4.6,
     ),
     "length_bias": FigureEntry(
-        "A maximum rejects long responses;\nLN-TRM weighs positions instead",
+        (
+            "A mask on the largest divergence rejects\nresponses for being long",
+            "Top: each token violates with probability p.\nBottom: $T$ = 4096, KL up to $10^{-4}$, TV up to 0.0005",
+        ),
         theory.length_bias_data,
         (theory.draw_acceptance, theory.draw_weights),
-        4.2,
+        3.1,
     ),
     "certificate": FigureEntry(
-        "One log: divergence of a token by position (95 % intervals),\nand bounds on the error at these estimates",
+        lambda frame: logs.verdict_told(frame)[0],
         logs.certificate_data,
-        (logs.draw_positions,) * 3 + (logs.draw_ladder,),
-        8.0,
-        (1.0, 1.0, 1.0, 3.2),
+        (logs.draw_verdict, logs.draw_positions, logs.draw_ladder),
+        4.9,
+        ratios=(1.7, 0.8, 1.7),
+        hue=lambda frame: logs.verdict_told(frame)[1],
     ),
     "run_over_time": FigureEntry(
-        "A run whose mismatch nobody corrects, TRM-Avg at 0.001\n"
-        "(95 %: acceptance and improvement for every sample size,\nthe others asymptotic)",
-        logs.run_over_time_data,
-        (logs.draw_over_time,) * 6,
-        8.4,
+        logs.over_time_told, logs.run_over_time_data, (logs.draw_over_time,) * 6, 3.1, columns=2
     ),
     "mask_tradeoff": FigureEntry(
-        "What masks keep, and what is left of the guarantee",
+        (
+            "Masks reject rewarded and other responses\nalike, and none shows more gain than no mask",
+            "Each dot is a threshold; 95% intervals",
+        ),
         logs.mask_tradeoff_data,
         (logs.draw_masks,) * 2,
-        5.4,
+        3.1,
     ),
 }
 
@@ -135,7 +151,7 @@ def draw(name: str) -> Figure:
     Examples
     --------
     >>> draw("adaptive_routes").axes[0].get_xlabel()
-    'steps after the position, T − t'
+    'tokens that follow, T − t'
     """
     if name not in FIGURES:
         raise KeyError(unknown("figure", name, FIGURES))

@@ -7,9 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._text import near, shown
-from bounds.figures.drawing import FAMILY_COLOURS, FAMILY_TITLES, draw_bands, finish_bars, legend_below, number_beside
-from bounds.figures.style import SHARP, colour, ink, muted
+from bounds._text import many, near, shown
+from bounds.figures.drawing import (
+    FAMILY_COLOURS,
+    NAMED_BOUNDS,
+    Told,
+    dot,
+    draw_bands,
+    few_ticks,
+    name_rows,
+    on_log_rows,
+    outward,
+    signed,
+    typeset,
+    upward,
+    write_numbers,
+)
+from bounds.figures.style import SMALL, colour, shade
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,64 +34,158 @@ if TYPE_CHECKING:
     from bounds.questions.mask_study import MaskStudy
     from bounds.questions.over_time import RunOverTime
 
+# --- the verdict: every interval of J(train) - J(rollout) against 0 ----------------------------------------------
 
-def ladder_frame(certificate: Certificate) -> pd.DataFrame:
-    """List bounds and the measured worst error: columns name, family, value, high, optimistic, vacuous_from."""
+#: The intervals, in words; the one that decides comes first. "guaranteed" ones hold for every sample size.
+_INTERVALS = {
+    "improvement": "Prompts like these",
+    "improvement_these_prompts": "These {prompts}",
+    "improvement_asymptotic": "Likely range",
+    "improvement_by_surrogate": "Surrogate minus error",
+}
+
+
+def verdict_frame(certificate: Certificate) -> pd.DataFrame:
+    """List intervals of J(theta) - J(roll): columns name, standing, sure, value, low, high; promise, error, spread.
+
+    It has no rows where the log has no rewards.
+    """
     import pandas as pd
 
+    c = certificate
+    gain, error = c.estimates["surrogate_gain"], c.best
     rows = [
-        {"name": b.name, "family": b.family, "value": b.value, "high": math.nan, "optimistic": b.optimistic}
-        for b in (*certificate.table.bounds, *certificate.optimistic)
-        if not b.name.startswith("halved_")
+        {
+            "name": words.format(prompts=many(c.prompts, "prompt")),
+            "standing": "guaranteed" if name in ("improvement", "improvement_these_prompts") else "estimate",
+            "value": math.nan if name == "improvement_by_surrogate" else i.value,
+            "low": i.low,
+            "high": i.high,
+        }
+        for name, words in _INTERVALS.items()
+        if (i := c.guarantees.intervals.get(name)) is not None
     ]
+    columns = ["name", "standing", "value", "low", "high"]
+    return pd.DataFrame(rows, columns=columns).assign(
+        promise=math.nan if gain is None else gain.value, error=math.nan if error is None else error.value
+    )
+
+
+def verdict_told(frame: pd.DataFrame) -> tuple[Told, str]:
+    """Say the verdict of intervals, and the colour that it has."""
+    low, high = frame["low"].iloc[0], frame["high"].iloc[0]
+    word, hue = (
+        ("\N{BLACK UP-POINTING TRIANGLE} IMPROVES: the mean reward rises", "good")
+        if low > 0.0
+        else ("\N{BLACK DOWN-POINTING TRIANGLE} HARMS: the mean reward falls", "bad")
+        if high < 0.0
+        else ("\N{WHITE DIAMOND} UNDECIDED: the reward may rise or fall", "open")
+    )
+    return (word, "Mean reward, training minus rollout policy, at 95%"), hue
+
+
+def draw_verdict(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw each interval in a strip of its own against 0, named above it; the promise and its error are a band.
+
+    A thick line with a filled dot is guaranteed, a thin one with a hollow dot is an estimate, an arrow an open end.
+    """
+    promise, error = frame["promise"].iloc[0], frame["error"].iloc[0]
+    ends = [x for x in (*frame["low"], *frame["high"], promise - error, promise + error, 0.0) if math.isfinite(x)]
+    room = 0.04 * (max(ends) - min(ends) or 1.0)
+    left, right = min(ends) - room, max(ends) + room
+    first = frame.iloc[0]
+    decimals = max(0, 2 - math.floor(math.log10(max(abs(first["low"]), abs(first["high"]), 1e-9))))
+    ax.set(xlim=(left, right), ylim=(len(frame) - 0.05, -0.08), yticks=[])
+    ax.spines["left"].set_visible(False)
+    for row, i in enumerate(frame.to_dict("records")):
+        top, middle, bottom = row + 0.38, row + 0.62, row + 0.86
+        sure, decides = i["standing"] == "guaranteed", row == 0
+        hue = (verdict_told(frame)[1] if decides else "ink") if sure else "soft"
+        if math.isfinite(promise):
+            band = (promise - error, promise + error) if math.isfinite(error) else (left, right)
+            ax.fill_betweenx([top, bottom], *band, color=shade("published"), alpha=0.18, linewidth=0)
+            ax.plot([promise] * 2, [top, bottom], color=shade("published"), linewidth=1.0)
+        ax.plot([0.0, 0.0], [top, bottom], color=shade("ink"), linewidth=0.9)
+        ends_here = [end if math.isfinite(end) else edge for end, edge in ((i["low"], left), (i["high"], right))]
+        width = 2.8 if decides and sure else 2.0 if sure else 1.1
+        ax.plot(ends_here, [middle] * 2, color=shade(hue), linewidth=width, solid_capstyle="butt", zorder=3)
+        for end, edge, mark in ((i["low"], left, "<"), (i["high"], right, ">")):
+            if not math.isfinite(end):
+                ax.plot([edge], [middle], mark, color=shade(hue), markersize=4.5, clip_on=False, zorder=4)
+        if math.isfinite(i["value"]):
+            dot(ax, i["value"], middle, hue, filled=sure)
+        bold: dict[str, Any] = {"weight": "bold" if decides else "normal", "color": shade(hue if decides else "ink")}
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
+        name = ax.annotate(i["name"], (0.0, row + 0.14), **place, **bold)
+        ax.annotate(i["standing"], (1.0, 0.5), (5, 0), xycoords=name, textcoords="offset points", va="center",
+                    size=SMALL, color=shade("soft"), annotation_clip=False)  # fmt: skip
+        ax.annotate(outward(i["low"], i["high"], decimals), (1.0, row + 0.14), ha="right", **place, **bold)
+    few_ticks(ax, x=True)
+    ax.xaxis.set_major_formatter(lambda x, _: "0" if abs(x) < 1e-12 else signed(x))
+    if math.isfinite(promise):
+        off = f" \N{PLUS-MINUS SIGN} {shown(error)}" if math.isfinite(error) else ", and nothing bounds its error"
+        ax.set_xlabel(f"Band: the surrogate's promise, {signed(promise)}{off} (estimate)", color=shade("published"))
+    return ax
+
+
+# --- bounds on the error, from the classical one down to what the responses show ---------------------------------
+
+_WORST = "Worst error seen"
+
+
+def ladder_frame(certificate: Certificate) -> pd.DataFrame:
+    """List bounds under their names, and the measured worst error, largest first.
+
+    Columns name, family, value, high, optimistic, vacuous_from.
+    """
+    import pandas as pd
+
+    c = certificate
+    table = {b.name: b for b in (*c.optimistic, *c.table.bounds)}
+    rows = []
+    for name, rules in NAMED_BOUNDS.items():
+        if found := [table[rule] for rule in rules if rule in table]:
+            b = min(found, key=lambda b: b.value)
+            high = c.best_upper.value if c.best_upper is not None and b.name == c.best_upper.name else math.nan
+            rows.append((name, b.family, b.value, high, b.optimistic))
     # with a support gap the logged responses miss what theta does elsewhere; the other form sees it
-    gap = not certificate.table.profile["absolutely_continuous"]
-    worst = certificate.estimates["worst_case_error_with_gap" if gap else "worst_case_error"]
-    limit = certificate.estimates["worst_case_error_measured"]
-    seen = [("estimate", worst.value, worst.high)] if worst else []
-    if limit and limit.high < certificate.table.reward_spread:  # else it says nothing
-        seen.append(("upper limit for every sample size", limit.high, math.nan))
-    rows += [
-        {"name": f"worst |Error|: {name}", "family": "measured", "value": value, "high": high, "optimistic": False}
-        for name, value, high in seen
-    ]
-    frame = pd.DataFrame(rows).assign(vacuous_from=certificate.table.reward_spread)
+    gap = not c.table.profile["absolutely_continuous"]
+    worst = c.estimates["worst_case_error_with_gap" if gap else "worst_case_error"]
+    limit = c.estimates["worst_case_error_measured"]
+    rows += [(_WORST, "measured", worst.value, worst.high, False)] if worst else []
+    if limit and limit.high < c.table.reward_spread:  # else it says nothing
+        rows.append(("Worst error, guaranteed", "measured", limit.high, math.nan, False))
+    frame = pd.DataFrame(rows, columns=["name", "family", "value", "high", "optimistic"])
+    frame = frame.assign(vacuous_from=c.table.reward_spread)
     return frame.sort_values("value", ascending=False, kind="stable", ignore_index=True)
 
 
 def draw_ladder(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw ``value`` by ``name``, largest on top: filled, or open where ``optimistic``; whiskers up to ``high``."""
-    part = frame[np.isfinite(frame["value"])].iloc[::-1]
-    values, highs = part["value"].to_numpy(np.float64), part["high"].to_numpy(np.float64)
-    floor = float(values[values > 0.0].min()) / 3 if (values > 0.0).any() else 1e-3  # 0 has no place on this scale
-    for row, (family, optimistic) in enumerate(zip(part["family"].tolist(), part["optimistic"].tolist(), strict=True)):
-        shade, value = FAMILY_COLOURS[family], float(values[row])
-        place, high = max(value, floor), max(float(highs[row]), floor)  # NaN: there is no upper limit
-        ax.plot([floor, place], [row, row], color=shade, linewidth=0.6)
-        ax.plot(place, row, "o", color=shade, markersize=4, markerfacecolor="none" if optimistic else shade)
-        if math.isfinite(high):
-            ax.plot([place, high], [row, row], color=shade, linewidth=2.5, alpha=0.4)
-            number_beside(ax, high, row, near(value))
-        else:
-            number_beside(ax, place, row, shown(value))
-    ax.set_yticks(range(len(part)), part["name"])
-    finish_bars(ax, frame["vacuous_from"].iloc[0])
-    ax.set(xlim=(floor, ax.get_xlim()[1]), xlabel=f"|Error|  (vacuous from {frame['vacuous_from'].iloc[0]:g} on)")
-    looks = [(FAMILY_TITLES[f], shade, shade) for f, shade in FAMILY_COLOURS.items() if f in set(part["family"])]
-    looks.append(("filled: at estimates", ink(), ink()))
+    """Draw a dot at ``value`` by ``name``, largest on top: hollow where ``optimistic``; a line up to ``high``."""
+    part = frame[np.isfinite(frame["value"])]
+    names = part["name"].tolist()
+    best = part[part["family"] != "measured"].iloc[-1:]
+    name_rows(ax, names, {row["name"]: FAMILY_COLOURS[row["family"]] for _, row in best.iterrows()})
+    on_log_rows(ax, part[["value", "high"]].to_numpy(np.float64), float(frame["vacuous_from"].iloc[0]))
+    floor = ax.get_xlim()[0]  # 0 has no place on this scale
+    for row, r in enumerate(part.itertuples(index=False)):
+        hue = FAMILY_COLOURS[r.family]
+        if math.isfinite(r.high):
+            ax.plot([max(r.value, floor), max(r.high, floor)], [row, row], color=shade(hue), linewidth=2.4, alpha=0.45)
+        dot(ax, max(r.value, floor), row, hue, filled=not r.optimistic)
+    heroes = {names.index(n): FAMILY_COLOURS[f] for n, f in zip(best["name"], best["family"], strict=True)}
+    write_numbers(ax, 0, [upward(x) for x in part["value"]], "estimate", heroes)
+    write_numbers(ax, 1, [shown(x) if math.isfinite(x) else "" for x in part["high"]], "up to")
+    if ax.get_title("left"):  # above what is written over the columns
+        ax.set_title(ax.get_title("left"), loc="left", pad=13)
     if part["optimistic"].any():
-        looks.append(("open: at the largest divergence seen", ink(), "none"))
-    from matplotlib.lines import Line2D
-
-    marks = [
-        Line2D([], [], marker="o", linestyle="", color=shade, markerfacecolor=fill, markersize=4, label=text)
-        for text, shade, fill in looks
-    ]
-    legend_below(ax, 0.25, handles=marks, columnspacing=1.0)
+        ax.set_xlabel("hollow: at the largest divergence seen", size=SMALL)
     return ax
 
 
-_OF_A_TOKEN = {"kl": "KL of a token (nats)", "tv": "total variation of a token", "chi2": "chi2 of a token"}
+# --- by position -------------------------------------------------------------------------------------------------
+
+_OF_A_TOKEN = {"kl": "KL of a token, nats", "tv": "Total variation of a token", "chi2": "$\\chi^2$ of a token"}
 
 
 def position_frame(found: ByPosition) -> pd.DataFrame:
@@ -87,32 +195,89 @@ def position_frame(found: ByPosition) -> pd.DataFrame:
 
 
 def draw_positions(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw one divergence by position."""
-    draw_bands(frame, ax).set_xlabel("position in the response (policy tokens)")
+    """Draw one divergence by position, from 0 up."""
+    draw_bands(frame, ax).set_xlabel("position of the token in the response")
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(0.0, low), high)
+    few_ticks(ax)
     return ax
 
 
+def kl_by_position(found: ByPosition) -> pd.DataFrame:
+    """Keep the first divergence of :func:`position_frame`: KL where it is known."""
+    frame = position_frame(found)
+    return frame.groupby("panel", sort=False).get_group(frame["panel"].iloc[0]).reset_index(drop=True)
+
+
+# --- a run, step by step -----------------------------------------------------------------------------------------
+
+_OF_A_STEP = {
+    "kl_seq": "KL of a response, nats",
+    "acceptance": "Kept by the mask, share",
+    "worst_case_error": "Worst error, reward",
+    "surrogate_gain": "Promised by the surrogate",
+    "ppl_gap": "Log-prob gap, nats a token",
+    "improvement": "Reward gain, guaranteed",
+}
+#: What is measured in units of the reward cannot leave the range of the rewards: what does is noise, and not drawn.
+_IN_REWARD = ("worst_case_error", "surrogate_gain", "improvement")
+
+
 def over_time_frame(run: RunOverTime) -> pd.DataFrame:
-    """List a run's estimates by step: columns panel, x (the step), value, low, high, limit and lost (of kl_seq)."""
+    """List a run's estimates by step: columns panel, quantity, x (the step), value, low, high, limit, lost, spread.
+
+    ``limit`` is of kl_seq; without a mask there is no acceptance to show.
+    """
     frame = run.to_frame()
-    panels = _by_panel(frame, frame["step"])
-    return panels.assign(limit=np.where(panels["panel"] == "kl_seq", run.limit, np.nan), lost=run.lost)
+    panels = _by_panel(frame, frame["step"]).rename(columns={"panel": "quantity"})
+    shown_in = panels[(panels["quantity"] != "acceptance") | (panels["low"] < 1.0)]
+    order = [name for name in _OF_A_STEP if name in set(shown_in["quantity"])]
+    ordered = shown_in.sort_values("quantity", key=lambda names: names.map(order.index), kind="stable")
+    limit = np.where(ordered["quantity"] == "kl_seq", run.limit, np.nan)
+    extra = {"limit": limit, "lost": run.lost, "spread": run.reward_spread}
+    return ordered.assign(panel=ordered["quantity"].map(_OF_A_STEP), **extra).reset_index(drop=True)
+
+
+def over_time_told(frame: pd.DataFrame) -> Told:
+    """Say where the trust region was lost."""
+    kl = frame[frame["quantity"] == "kl_seq"]
+    kl = kl.set_index(kl["x"].astype(str))
+    limit, lost = kl["limit"].iloc[0], kl["lost"].iloc[0]
+    under = "Line: mean over prompts; band: 95% interval"
+    if not isinstance(lost, str):
+        return f"The KL of a response stays below {limit:g}", under
+    up_to = shown(kl["high"].to_dict()[lost])
+    return f"Trust region lost at step {lost}: the KL of a\nresponse may be {up_to}, the limit is {limit:g}", under
 
 
 def draw_over_time(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw one estimate step by step, and the limit that it had to keep."""
-    steps = frame["x"].astype(str).tolist()
-    draw_bands(frame.assign(x=np.arange(len(steps))), ax)
-    name, limit, lost = frame["panel"].iloc[0], frame["limit"].iloc[0], frame["lost"].iloc[0]
-    if name in ("surrogate_gain", "improvement"):
-        ax.axhline(0.0, color=ink(), linewidth=0.6)
-    if math.isfinite(limit):
-        ax.axhline(limit, color=SHARP, linestyle="--", linewidth=0.8)
+    """Draw one estimate step by step, the limit that it had to keep, and where that was lost."""
+    steps, quantity = frame["x"].astype(str).tolist(), frame["quantity"].iloc[0]
+    limit, lost, spread = frame["limit"].iloc[0], frame["lost"].iloc[0], frame["spread"].iloc[0]
+    numbers = frame[["value", "low", "high"]]
+    if quantity == "improvement":  # what is guaranteed is the interval
+        numbers = numbers.assign(value=np.nan)
+    if quantity in _IN_REWARD:
+        numbers = numbers.clip(-spread, spread)
+    draw_bands(frame.assign(x=np.arange(len(steps)), **numbers), ax)
+    few_ticks(ax)
+    if quantity == "acceptance":
+        ax.set_ylim(-0.05, 1.1)
+    if quantity in ("surrogate_gain", "improvement"):
+        ax.axhline(0.0, color=shade("ink"), linewidth=0.7, zorder=1)
     if isinstance(lost, str):
-        ax.axvline(steps.index(lost), color=SHARP, linestyle=":", linewidth=0.8)
-    if math.isfinite(limit) and isinstance(lost, str):
-        ax.set_title(f"above {limit:g} cannot be excluded at step {lost}", loc="right")
-    stride = max(len(steps) // 10, 1)
+        ax.axvline(steps.index(lost), color=shade("bad"), linewidth=0.9, zorder=1)
+    if math.isfinite(limit):
+        ax.axhline(limit, color=shade("bad"), linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
+        ticks = [limit, *(y for y in ax.get_yticks() if y > 2.0 * limit and y < ax.get_ylim()[1])]
+        ax.set_yticks(ticks, [typeset(near(y)) for y in ticks])
+        ax.yaxis.get_ticklabels()[0].set(color=shade("bad"), weight="bold")
+        if isinstance(lost, str):
+            ax.annotate(
+                f"lost at step {lost}", (steps.index(lost), 1.0), (3, -2), xycoords=("data", "axes fraction"),
+                textcoords="offset points", va="top", size=SMALL, color=shade("bad"), weight="bold",
+            )  # fmt: skip
+    stride = max(-(-len(steps) // 6), 1)
     ax.set_xticks(range(0, len(steps), stride), steps[::stride])
     ax.set_xlabel("step")
     return ax
@@ -130,62 +295,89 @@ def _by_panel(frame: pd.DataFrame, x: pd.Series[Any]) -> pd.DataFrame:
     return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
 
 
-_SHARE_KEPT = "Share of the reward R and of the rest that is kept"
-_GAIN = "J(θ) − J(roll) is at least (an estimate)"
+# --- masks -------------------------------------------------------------------------------------------------------
+
+_SHARE_KEPT = "Share of rewarded (filled) and other responses kept"
+_GAIN = "Gain shown at least, in reward (estimate)"
+_MASKS = {"seq_max_k2": "the largest divergence of a token", "seq_mean_k3": "the mean over tokens"}
 
 
 def mask_frame(study: MaskStudy) -> pd.DataFrame:
-    """List masks by acceptance: columns panel, series, x (acceptance), mask, value, low, high."""
+    """List masks by acceptance: columns panel, series, of, x (acceptance), mask, value, low, high."""
     import pandas as pd
 
     rows = [
-        (panel, terms.mask.partition("<")[0] + kept, terms.acceptance.value, terms.mask, getattr(terms, name))
-        for panel, name, kept in (
-            (_SHARE_KEPT, "acceptance_high_reward", ", of R"),
-            (_SHARE_KEPT, "acceptance_low_reward", ", of 1 − R"),
-            (_GAIN, "lower", ""),
+        (panel, terms.mask.partition("<")[0], of, terms.acceptance.value, terms.mask, getattr(terms, name))
+        for panel, name, of in (
+            (_SHARE_KEPT, "acceptance_high_reward", "rewarded"),
+            (_SHARE_KEPT, "acceptance_low_reward", "others"),
+            (_GAIN, "lower", "all"),
         )
         for terms in sorted(study.by_threshold, key=lambda t: t.acceptance.value)
     ]
-    rows.append((_GAIN, "no mask", 1.0, "", study.gain_without_mask))
+    rows.append((_GAIN, "no mask", "all", 1.0, "", study.gain_without_mask))
     known = [(*where, i.value, i.low, i.high) for *where, i in rows if i is not None]
-    return pd.DataFrame(known, columns=["panel", "series", "x", "mask", "value", "low", "high"])
+    return pd.DataFrame(known, columns=["panel", "series", "of", "x", "mask", "value", "low", "high"])
 
 
 def draw_masks(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw lines against acceptance by ``series``, and one where every kind of response is kept alike."""
+    """Draw dots with their error bars against acceptance by ``series``, and what no mask would do."""
     of_masks, no_mask = frame[frame["series"] != "no mask"], frame[frame["series"] == "no mask"]
     shares = frame["panel"].iloc[0] == _SHARE_KEPT
-    (draw_bars if shares else draw_bands)(of_masks, ax)
-    low, high = ax.get_ylim()
+    kinds = list(dict.fromkeys(of_masks["series"]))
+    for k, series in enumerate(kinds):
+        for j, of in enumerate(dict.fromkeys(of_masks["of"])):
+            part = of_masks[(of_masks["series"] == series) & (of_masks["of"] == of)]
+            ends = part[["low", "high"]].clip(0.0, 1.0) if shares else part[["low", "high"]]
+            ax.vlines(part["x"], ends["low"], ends["high"], color=colour(k), linewidth=0.8, alpha=0.7)
+            fill = colour(k) if j == 0 else shade("paper")
+            look: dict[str, Any] = {"markersize": 3.6, "markerfacecolor": fill, "linewidth": 0.9}
+            ax.plot(
+                part["x"], part["value"], "o-" if j == 0 else "o:", color=colour(k), label=f"{series}, {of}", **look
+            )
     if shares:
-        ax.plot([0, 1], [0, 1], color=muted(), linewidth=0.8, zorder=0, label="all alike")
+        ax.plot([0, 1], [0, 1], color=shade("line"), linewidth=0.8, zorder=0)
+        for k, series in enumerate(kinds):
+            name, place = f"mask on {_MASKS.get(str(series), series)}", (0.02, 0.95 - 0.13 * k)
+            bold: dict[str, Any] = {"color": colour(k), "size": SMALL, "weight": "bold", "va": "top"}
+            ax.annotate(name, place, xycoords="axes fraction", **bold)
+        ax.set_ylim(-0.04, 1.08)
     for value in no_mask["value"]:
-        ax.axhline(value, color=ink(), linewidth=0.8, linestyle=":", label="no mask, E[R (P − 1)]: no mask exceeds it")
-        low, high = min(low, value), max(high, value + 0.05 * (high - low))
-    ax.set_ylim(low, high)
-    ax.set(xlim=(0.0, 1.02), xlabel="share of all responses that is kept")
-    legend_below(ax, 0.4)
+        ax.axhline(value, color=shade("ink"), linewidth=0.8, linestyle=":", zorder=1)
+        ax.annotate(
+            f"no mask: {signed(value)}",
+            (0.0, value),
+            (2, 2),
+            textcoords="offset points",
+            size=SMALL,
+            color=shade("ink"),
+        )
+    few_ticks(ax)
+    ax.set(xlim=(0.0, 1.03), xlabel="share of all responses that is kept")
     return ax
 
 
-def draw_bars(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw lines as :func:`draw_bands`, with bars from ``low`` to ``high`` where bands would hide each other."""
-    draw_bands(frame.drop(columns=["low", "high"]), ax)
-    for k, (_, part) in enumerate(frame.groupby("series", sort=False)):
-        ax.vlines(part["x"] + 0.006 * k, part["low"], part["high"], color=colour(k), linewidth=0.7)
-    return ax
+# --- what is drawn in the repository -----------------------------------------------------------------------------
+
+
+def example_verdict() -> pd.DataFrame:
+    """Ask the embedded log for its intervals of J(theta) - J(roll)."""
+    import bounds
+
+    return verdict_frame(bounds.certify(bounds.example_traces()))
 
 
 def certificate_data() -> pd.DataFrame:
-    """Ask the embedded log: divergences by position (panel, x, value, low, high), and the ladder of bounds."""
+    """Ask the embedded log: intervals against 0, KL by position, and the ladder of bounds, each a ``panel``."""
     import pandas as pd
 
     import bounds
 
     log = bounds.example_traces()
-    frames = [position_frame(bounds.by_position(log)), ladder_frame(bounds.certify(log)).assign(panel="ladder")]
-    return pd.concat(frames, ignore_index=True)
+    c, kl = bounds.certify(log), kl_by_position(bounds.by_position(log))
+    change, error = "Change of the mean reward", "How far off the surrogate can be"
+    parts = [verdict_frame(c).assign(panel=change), kl, ladder_frame(c).assign(panel=error)]
+    return pd.concat(parts, ignore_index=True)
 
 
 def run_over_time_data() -> pd.DataFrame:

@@ -6,18 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from bounds._text import shown
 from bounds.certificate.certificate import Certificate
 from bounds.figures import logs
-from bounds.figures.drawing import (
-    FAMILY_COLOURS,
-    FAMILY_TITLES,
-    Draw,
-    draw_panels,
-    family_legend,
-    finish_bars,
-    number_beside,
-)
-from bounds.figures.style import COLUMN
+from bounds.figures.drawing import FAMILY_COLOURS, Draw, dot, draw_panels, name_rows, on_log_rows, write_numbers
+from bounds.figures.style import COLUMN, look
 from bounds.questions.by_position import ByPosition
 from bounds.questions.mask_study import MaskStudy
 from bounds.questions.over_time import RunOverTime
@@ -29,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
-    """Draw every finite bound of a table as a bar on a logarithmic scale, with the line of vacuity.
+    """Draw every finite bound of a table as a dot on a logarithmic scale; where it is washed, they say nothing.
 
     Parameters
     ----------
@@ -54,13 +49,15 @@ def plot_bounds(table: BoundTable, ax: Axes | None = None) -> Axes:
     'log'
     """
     _check("table", table, BoundTable, " (of a certificate: its .table)")
-    ax = _axes(ax)
-    bounds = [b for b in table.sorted()[::-1] if math.isfinite(b.value)]
-    ax.barh([b.name for b in bounds], [b.value for b in bounds], color=[FAMILY_COLOURS[b.family] for b in bounds])
-    for row, b in enumerate(bounds):
-        number_beside(ax, b.value, row)
-    finish_bars(ax, table.reward_spread)
-    family_legend(ax, [(FAMILY_TITLES[f], FAMILY_COLOURS[f], 1.0) for f in ("published", "sharp")], inside=True)
+    with look():
+        ax = _axes(ax)
+        found = [b for b in table.sorted()[::-1] if math.isfinite(b.value)]
+        name_rows(ax, [b.name for b in found], {b.name: FAMILY_COLOURS[b.family] for b in found[-1:]})
+        on_log_rows(ax, np.array([b.value for b in found]), table.reward_spread)
+        for row, b in enumerate(found):
+            dot(ax, max(b.value, ax.get_xlim()[0]), row, FAMILY_COLOURS[b.family], filled=True)
+        write_numbers(ax, 0, [shown(b.value) for b in found], "at most")
+        ax.set_xlabel("error of the surrogate")
     return ax
 
 
@@ -86,7 +83,37 @@ def plot_ladder(certificate: Certificate, ax: Axes | None = None) -> Axes:
         If ``certificate`` is something else.
     """
     _check("certificate", certificate, Certificate, " (from bounds.certify)")
-    return logs.draw_ladder(logs.ladder_frame(certificate), _axes(ax))
+    with look():
+        return logs.draw_ladder(logs.ladder_frame(certificate), _axes(ax))
+
+
+def plot_verdict(certificate: Certificate, ax: Axes | None = None) -> Axes:
+    """Draw every interval of J(theta) - J(roll) against 0, with the surrogate's promise and its error as a band.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        From :func:`bounds.certify`, of a log with rewards.
+    ax : Axes, optional
+        New ones, if there are none.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``certificate`` is something else.
+    ValueError
+        If the log has no rewards.
+    """
+    _check("certificate", certificate, Certificate, " (from bounds.certify)")
+    frame = logs.verdict_frame(certificate)
+    if frame.empty:
+        raise ValueError("certificate must have intervals of J(theta) - J(roll), got one of a log without rewards")
+    with look():
+        return logs.draw_verdict(frame, _axes(ax))
 
 
 def plot_by_position(found: ByPosition, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
@@ -174,10 +201,11 @@ def _axes(ax: Axes | None) -> Axes:
 def _panels(frame: pd.DataFrame, draw: Draw, axes: Sequence[Axes] | None) -> Sequence[Axes]:
     """Draw the panels of a frame, one below the other."""
     count = frame["panel"].nunique()
-    if axes is None:
-        from matplotlib import pyplot as plt
+    with look():
+        if axes is None:
+            from matplotlib import pyplot as plt
 
-        size = (2 * COLUMN, 2.0 * count)
-        axes = list(plt.subplots(count, 1, squeeze=False, figsize=size, layout="constrained")[1][:, 0])
-    draw_panels(frame, (draw,) * count, axes)
+            size = (2 * COLUMN, 2.0 * count)
+            axes = list(plt.subplots(count, 1, squeeze=False, figsize=size, layout="constrained")[1][:, 0])
+        draw_panels(frame, (draw,) * count, axes)
     return axes

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,73 +16,107 @@ if TYPE_CHECKING:
 
 #: One column of a paper, in inches.
 COLUMN = 3.45
+#: Sizes of type, in points: titles, text, and the smallest that a figure has.
+TITLE, TEXT, SMALL = 8.5, 7.0, 6.5
 
-# Okabe and Ito's hues, which every kind of colour vision tells apart, where they are too light made darker: each has a
-# contrast of 3 to white and to black. Blue and vermillion are the two families of bounds, the others come in this order
-PUBLISHED, SHARP = "#0072B2", "#D55E00"
-CYCLE = (PUBLISHED, "#BD7A00", "#009E73", "#C06C9B", "#2E95CF", "ink")
+#: What each colour is for, and what it is on light and on dark paper. All but the last three carry text: their contrast
+#: to the paper is 4.5 or more. "line" is of axes, "wash" of regions in which a bound says nothing.
+PALETTE = {
+    "ink": ("#1a1a1a", "#ececec"),
+    "soft": ("#595959", "#a8a8a8"),
+    "published": ("#0069A5", "#62B5E8"),
+    "ours": ("#B84A00", "#FF9B57"),
+    "good": ("#00734F", "#3CCB96"),
+    "bad": ("#B3261E", "#FF8A80"),
+    "open": ("#7A5C00", "#E2B84A"),
+    "other": ("#8A4B8C", "#D59AD8"),
+    "line": ("#c8c8c8", "#484848"),
+    "wash": ("#f0f0f0", "#232323"),
+    "paper": ("#ffffff", "#121212"),
+}
+#: Colours of series, in this order; where there are more, dashes tell them apart.
+CYCLE = ("published", "ours", "good", "other", "open", "soft")
 DASHES = ("-", "--", "-.", ":")
 
-_PAGE_INK, _PAGE_PAPER = "#010203", "#040506"  # stand for the page's own colours, until the SVG is written
-_LOOKS = {"light": ("#1a1a1a", "#ffffff"), "dark": ("#e6e6e6", "#121212"), "page": (_PAGE_INK, _PAGE_PAPER)}
-_MUTED = {"light": "#999999", "dark": "#777777", "page": "#888888"}
-_INKS = "text.color axes.labelcolor axes.edgecolor axes.titlecolor xtick.color ytick.color"
-_PAPERS = "figure.facecolor axes.facecolor savefig.facecolor"
-_SIZES = {
-    "font.size": 7.0,
-    "axes.labelsize": 7.0,
-    "axes.titlesize": 7.0,
-    "figure.titlesize": 7.5,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "legend.fontsize": 6.0,
-    "legend.title_fontsize": 6.0,
+# inside a page a colour is the page's own: these stand for it until the SVG is written
+_STANDS_FOR = {name: f"#0{k:x}0{k:x}0{k:x}" for k, name in enumerate(PALETTE, 1)}
+_LOOKS = {
+    "light": {name: light for name, (light, _) in PALETTE.items()},
+    "dark": {name: dark for name, (_, dark) in PALETTE.items()},
+    "page": _STANDS_FOR,
+}
+_LOOK: ContextVar[str] = ContextVar("look", default="")
+_OF_INK = ("text.color", "axes.titlecolor")
+_OF_SOFT = ("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
+_OF_LINE = ("axes.edgecolor", "xtick.color", "ytick.color")
+_OF_PAPER = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+_SETTINGS = {
+    "font.size": TEXT,
+    "axes.labelsize": TEXT,
+    "axes.titlesize": TEXT,
+    "figure.titlesize": TITLE,
+    "figure.titleweight": "bold",
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
     "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
+    "axes.unicode_minus": True,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.0,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlelocation": "left",
-}
+    "xaxis.labellocation": "left",
+    **{f"{axis}tick.{size}.{what}": value for axis in "xy" for size, what, value in (
+        ("major", "size", 2.5), ("major", "width", 0.6), ("minor", "size", 0.0))},
+}  # fmt: skip
 
 
 @contextmanager
-def look(name: str) -> Iterator[None]:
-    """Draw and save inside: "light", "dark" or "page" (transparent, in the colours of the page around)."""
+def look(name: str = "") -> Iterator[None]:
+    """Draw and save inside: "light", "dark" or "page" (transparent, in the colours of the page around).
+
+    Without a name the look stays that of the surroundings; where there is none it is light or dark as the axes of
+    matplotlib's settings are.
+    """
     import matplotlib
 
-    ink, paper = _LOOKS[name]
-    colours = dict.fromkeys(_INKS.split(), ink) | dict.fromkeys(_PAPERS.split(), paper)
-    settings: dict[Any, Any] = {**_SIZES, **colours, "grid.color": _MUTED[name], "svg.hashsalt": "trm-bounds"}
-    with matplotlib.rc_context(settings):
-        yield
+    name = name or _surroundings()
+    shades = _LOOKS[name]
+    colours = {
+        **dict.fromkeys(_OF_INK, shades["ink"]),
+        **dict.fromkeys(_OF_SOFT, shades["soft"]),
+        **dict.fromkeys(_OF_LINE, shades["line"]),
+        **dict.fromkeys(_OF_PAPER, shades["paper"]),
+    }
+    settings: dict[Any, Any] = {**_SETTINGS, **colours, "svg.hashsalt": "trm-bounds"}
+    token = _LOOK.set(name)
+    try:
+        with matplotlib.rc_context(settings):
+            yield
+    finally:
+        _LOOK.reset(token)
 
 
-def ink() -> str:
-    """Return the colour of text and axes in this look."""
-    return _setting("text.color")
-
-
-def paper() -> str:
-    """Return the colour behind everything."""
-    return _setting("axes.facecolor")
-
-
-def muted() -> str:
-    """Return the colour of what stays in the background."""
-    return _setting("grid.color")
-
-
-def _setting(name: Any) -> str:
+def _surroundings() -> str:
+    """Return the look of the moment."""
+    if _LOOK.get():
+        return _LOOK.get()
     import matplotlib
+    from matplotlib.colors import to_rgb
 
-    return str(matplotlib.rcParams[name])
+    return "dark" if sum(to_rgb(matplotlib.rcParams["axes.facecolor"])) < 1.5 else "light"
+
+
+def shade(name: str) -> str:
+    """Return a colour of :data:`PALETTE` in the look of the moment."""
+    return _LOOKS[_surroundings()][name]
 
 
 def colour(k: int) -> str:
     """Return the k-th colour of a series."""
-    found = CYCLE[k % len(CYCLE)]
-    return ink() if found == "ink" else found
+    return shade(CYCLE[k % len(CYCLE)])
 
 
 def save(make: Callable[[], Figure], data: pd.DataFrame, stem: Path) -> list[Path]:
@@ -120,7 +155,7 @@ def words(figure: Figure) -> str:
     """Return what is written in a figure; numbers on its scales only where they were set."""
     from matplotlib.ticker import FixedLocator
 
-    found = [figure.get_suptitle()]
+    found = [text.get_text() for text in figure.texts]
     for ax in figure.axes:
         legend = ax.get_legend()
         found += [*(ax.get_title(loc) for loc in ("left", "center", "right")), ax.get_xlabel(), ax.get_ylabel()]
@@ -154,7 +189,9 @@ def svg(figure: Figure, title: str, prefix: str = "") -> str:
     with look("page"), matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     text = buffer.getvalue()
-    text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor").replace(_PAGE_PAPER, "var(--paper, white)")
+    text = text[text.index("<svg") :]
+    for name, sign in _STANDS_FOR.items():
+        text = text.replace(sign, f"var(--{name}, {PALETTE[name][0]})")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}", text)
     size = r' (width|height)="[^"]*"'

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bounds._checks import BoolArray
 from bounds.figures.drawing import (
     FAMILY_COLOURS,
-    FAMILY_TITLES,
+    NAMED_BOUNDS,
+    Told,
+    dot,
     draw_bands,
-    family_legend,
-    finish_bars,
-    legend_below,
-    number_beside,
+    name_at_end,
+    name_rows,
+    on_log_rows,
+    power,
+    says_nothing,
     share_text,
+    upward,
+    write_numbers,
 )
-from bounds.figures.style import DASHES, PUBLISHED, SHARP, colour, ink, muted, paper
+from bounds.figures.style import SMALL, colour, shade
 from bounds.masks.statistics import unviolated
 from bounds.rules.bound import Bound
 from bounds.rules.profile import Profile
 from bounds.rules.rule import Rule
 from bounds.rules.sums import remaining_weights
 from bounds.rules.unified import RULES, unified
+from bounds.rules.unified import rule as rule_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,78 +46,152 @@ PAPER_VIOLATIONS = (1e-3, 1e-4)
 PAPER_LENGTHS = (256, 1024, 4096, 8192, 16384)
 
 
+#: Inputs of the figure of growth, and the D that its lowest line knows.
+GROWTH: dict[str, Any] = {"delta": 1e-4, "epsilon": 5e-3}
+GROWTH_KL_SEQ = 0.01
+
+
 def comparison_data() -> pd.DataFrame:
-    """Evaluate every rule at the paper's inputs: columns inputs, rule, family, value, vacuous."""
+    """Evaluate the bounds at the paper's inputs: columns bound, inputs, rule, family, value; largest first."""
     import pandas as pd
 
-    rows = [
-        {"inputs": label, "rule": b.name, "family": b.family, "value": b.value, "vacuous": b.vacuous}
-        for label, known in (("KL only", PAPER_KL_ONLY), ("KL and TV", PAPER_KL_AND_TV))
-        for b in unified(**known).bounds
-    ]
-    return pd.DataFrame(rows)
+    rows = []
+    for inputs, known in (("KL", PAPER_KL_ONLY), ("KL and TV", PAPER_KL_AND_TV)):
+        table = unified(**known)
+        for bound, rules in NAMED_BOUNDS.items():
+            least = min((table[name] for name in rules), key=lambda b: b.value)
+            rows.append(
+                {"bound": bound, "inputs": inputs, "rule": least.name, "family": least.family, "value": least.value}
+            )
+    frame = pd.DataFrame(rows)
+    known_all = frame[frame["inputs"] == "KL and TV"].set_index("bound")["value"]
+    return frame.sort_values("bound", key=lambda names: -known_all[names].to_numpy(), kind="stable", ignore_index=True)
+
+
+def comparison_told(frame: pd.DataFrame) -> Told:
+    """Say the three numbers of the story."""
+    value = frame.set_index(["bound", "inputs"])["value"].to_dict()
+    classical, published = value["Classical", "KL"], value["Best published", "KL and TV"]
+    ours = value["KL of a response", "KL and TV"]
+    return (
+        f"One mismatch, three answers: the error is at\nmost {upward(classical)}, at most {upward(published)}, "
+        f"at most {upward(ours)}",
+        f"Rewards lie in [0, 1]: only the last says something ({ours:.0%})",
+    )
 
 
 def draw_comparison(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw bars of ``value`` by ``rule`` for the two kinds of ``inputs``, published beside sharp."""
-    rules = list(dict.fromkeys(frame["rule"]))[::-1]
-    opacities = dict(zip(dict.fromkeys(frame["inputs"]), (0.3, 1.0), strict=True))
-    height = 0.8 / len(opacities)
-    for k, kind in enumerate(opacities):
-        part = frame[frame["inputs"] == kind].set_index("rule").loc[rules]
-        for row, (family, value) in enumerate(zip(part["family"], part["value"], strict=True)):
-            place, shade = row + 0.2 - k * height, FAMILY_COLOURS[family]
-            ax.barh(place, value, height=height, facecolor=(shade, opacities[kind]), edgecolor=shade, linewidth=0.5)
-            number_beside(ax, value, place)
-    ax.set_yticks(range(len(rules)), rules)
-    ax.set_ylim(-0.6, len(rules) - 0.4)
-    finish_bars(ax, 1.0)
-    families = ("published", "sharp")
-    looks = ((f"{FAMILY_TITLES[f]}, {kind}", FAMILY_COLOURS[f], a) for f in families for kind, a in opacities.items())
-    family_legend(ax, looks)
+    """Draw a row for each ``bound``: a hollow dot where only KL is known, a filled one with total variations."""
+    table = frame.pivot(index="bound", columns="inputs", values="value").loc[list(dict.fromkeys(frame["bound"]))]
+    hues = {name: FAMILY_COLOURS[family] for name, family in zip(frame["bound"], frame["family"], strict=True)}
+    names = list(table.index)
+    told = {"Classical": 0, "Best published": 1, "KL of a response": 1}  # the column of each number of the story
+    name_rows(ax, names, {name: hues[name] for name in told})
+    on_log_rows(ax, table.to_numpy(), 1.0)
+    for row, (name, values) in enumerate(table.iterrows()):
+        ax.plot(values, [row, row], color=shade(hues[str(name)]), linewidth=1.2, zorder=2)
+        dot(ax, values["KL"], row, hues[str(name)], filled=False)
+        dot(ax, values["KL and TV"], row, hues[str(name)], filled=True)
+    for column, (title, inputs) in enumerate((("\N{WHITE CIRCLE} KL", "KL"), ("\N{BLACK CIRCLE} + TV", "KL and TV"))):
+        heroes = {names.index(name): hues[name] for name, where in told.items() if where == column}
+        write_numbers(ax, column, [upward(x) for x in table[inputs]], title, heroes)
     return ax
 
 
 def scaling_data() -> pd.DataFrame:
-    """Evaluate every rule by T at delta = 1e-4, epsilon = 5e-3: columns T, rule, family, value, slope (log-log)."""
+    """Evaluate four bounds by T at delta = 1e-4, epsilon = 5e-3: columns T, bound, family, value, slope (log-log).
+
+    The last knows D = 0.01 of a response, too, whatever T is.
+    """
     import pandas as pd
 
-    horizons = sorted({4096, *np.unique(np.geomspace(16, 10**6, 61).round().astype(int)).tolist()})
+    def four(T: int) -> dict[tuple[str, str], float]:
+        table, known = unified(T=T, **GROWTH), unified(T=T, kl_seq=GROWTH_KL_SEQ)
+        lines = {
+            ("Classical", "published"): table["classical"],
+            ("Best published", "published"): table.best_published,
+            ("Ours, KL of tokens", "sharp"): table.best,
+            ("Ours, KL of response", "sharp"): known.best,
+        }
+        return {name: bound.value for name, bound in lines.items() if bound is not None}
+
     rows = []
-    for T in horizons:
+    for T in sorted({4096, *np.unique(np.geomspace(16, 10**6, 61).round().astype(int)).tolist()}):
         beyond = T + max(1, T // 100)
-        ahead = unified(T=beyond, delta=1e-4, epsilon=5e-3)
-        for b in unified(T=T, delta=1e-4, epsilon=5e-3):
-            slope = np.log(ahead[b.name].value / b.value) / np.log(beyond / T)
-            rows.append({"T": T, "rule": b.name, "family": b.family, "value": b.value, "slope": slope})
+        ahead = four(beyond)
+        for (bound, family), value in four(T).items():
+            slope = np.log(ahead[bound, family] / value) / np.log(beyond / T)
+            rows.append({"T": T, "bound": bound, "family": family, "value": value, "slope": slope})
     return pd.DataFrame(rows)
 
 
+def last_below(frame: pd.DataFrame, bound: str, limit: float = 1.0) -> float:
+    """Return the horizon at which a bound of :func:`scaling_data` reaches the limit, between points of its curve."""
+    part = frame[frame["bound"] == bound]
+    return float(np.exp(np.interp(np.log(limit), np.log(part["value"]), np.log(part["T"]))))
+
+
+def scaling_told(frame: pd.DataFrame) -> Told:
+    """Say where the classical bound ends, and where ours does."""
+    classical, ours = last_below(frame, "Classical"), last_below(frame, "Ours, KL of tokens")
+    return (
+        f"Beyond {math.floor(classical)} tokens the classical bound says\nnothing; ours goes on to {round(ours):,}",
+        "Error up to; KL of a token $10^{-4}$, TV 0.005; of a response 0.01",
+    )
+
+
 def draw_scaling(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw curves of ``value`` against ``T`` by ``rule``, each with its ``slope`` at T = 4096."""
-    published = 0
-    for name, part in frame.groupby("rule", sort=False):
-        if str(name).startswith("halved_"):
-            ax.plot(part["T"], part["value"], color=muted(), linewidth=0.6, zorder=1)
-            continue
-        if part["family"].iloc[0] == "sharp":
-            shade, width, dash = SHARP, 2.0, "-" if name == "trajectory_kl" else "--"
+    """Draw curves of ``value`` against ``T``, named at their ends with the power of T that they grow with."""
+    ax.set(xscale="log", yscale="log", xlim=(frame["T"].min(), frame["T"].max()), ylim=(2e-3, 1e5))
+    says_nothing(ax, 1.0)
+    ax.annotate(
+        "says nothing",
+        (frame["T"].min(), 4e4),
+        (3, 0),
+        textcoords="offset points",
+        va="center",
+        color=shade("soft"),
+        size=SMALL,
+    )
+    seen: set[str] = set()
+    for name, part in frame.groupby("bound", sort=False):
+        bound, family = str(name), part["family"].iloc[0]
+        hue, dash = FAMILY_COLOURS[family], "--" if family in seen else "-"
+        seen.add(family)
+        ax.plot(part["T"], part["value"], dash, color=shade(hue), label=bound, zorder=2)
+        slope = round(2.0 * part.loc[part["T"] == 4096, "slope"].iloc[0]) / 2.0
+        grows = "" if slope == 0.0 else " ~ $T$" if slope == 1.0 else f" ~ $T^{{{slope:g}}}$"
+        if bound == "Classical":  # it leaves the picture above
+            last = part[part["value"] <= 1e5].iloc[-1]
+            ax.annotate(
+                f"{bound}{grows}",
+                (last["T"], 1e3),
+                (-30, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                color=shade(hue),
+            )
         else:
-            shade, width, dash = colour(published), 1.1, DASHES[published % 4]
-            published += 1
-        label = f"{name}  (T^{part.loc[part['T'] == 4096, 'slope'].iloc[0]:.2f})"
-        ax.plot(part["T"], part["value"], label=label, color=shade, linewidth=width, linestyle=dash)
-    ax.plot([], [], color=muted(), linewidth=0.6, label="halved_..., slopes as published")
-    ax.axhline(1.0, color=ink(), linewidth=0.8)
-    right = frame["T"].max()
-    ax.annotate("vacuous above 1", (right, 1), (0, 2), textcoords="offset points", ha="right", fontsize="small")
-    ax.set(xscale="log", yscale="log", xlabel="horizon T (tokens)", ylabel="bound on |Error|")
-    legend_below(ax, 0.42, title="rule (slope at T = 4096)")
+            name_at_end(ax, f"{bound}{grows}", part["T"].iloc[-1], part["value"].iloc[-1], hue)
+        if part["value"].iloc[-1] > 1.0 > part["value"].iloc[0]:
+            ax.plot([last_below(frame, bound)], [1.0], "o", color=shade(hue), markersize=3.6, zorder=4)
+    ax.set_xticks([100, 1e4, 1e6], ["100", "10,000", "1 million"])
+    ax.set_yticks([1e-2, 1, 1e2, 1e4], ["0.01", "1", "100", "10,000"])
+    ax.minorticks_off()
+    ax.set_xlabel("longest response T, tokens")
     return ax
 
 
+#: What the regions of the figure of regimes are called; a rule that is not here is called by its title.
+_IN_WORDS = {
+    "mixed_tv": "mixed", "mixed_kl": "mixed", "adaptive": "adaptive", "trajectory_kl": "KL of a\nresponse",
+    "martingale_chi2": "$\\chi^2$\nmartingale", "first_order": "first\norder",
+}  # fmt: skip
+
+
 def regimes_data() -> pd.DataFrame:
-    """Find the rule that gives B*: columns panel, x, y, rule, value.
+    """Find the rule that gives B*: columns panel, x_name, y_name, x, y, rule, value.
 
     The paper's six are compared over delta x T (epsilon and D set well below what delta implies), all rules over
     epsilon x T where only epsilon and chi2 = 4 epsilon^2 are known, and over epsilon x D at T = 4096. Of rules
@@ -118,37 +201,85 @@ def regimes_data() -> pd.DataFrame:
 
     rows = []
 
-    def add(panel: str, x: float, y: float, rules: Iterable[Rule], **known: Any) -> None:
+    def add(panel: str, x: tuple[str, float], y: tuple[str, float], rules: Iterable[Rule], **known: Any) -> None:
         profile = Profile(**known)
         bounds = [found for r in rules if isinstance(found := r.evaluate(profile), Bound)]
         *_, last = (b for b in bounds if b.value <= min(c.value for c in bounds) * (1 + 1e-12))
-        rows.append({"panel": panel, "x": x, "y": y, "rule": last.name, "value": last.value})
+        where = {"x_name": x[0], "y_name": y[0], "x": x[1], "y": y[1]}
+        rows.append({"panel": panel, **where, "rule": last.name, "value": last.value})
 
     six = [r for r in RULES if r.in_b_star]
     for T in np.unique(np.geomspace(4, 10**6, 25).round().astype(int)).tolist():
+        tokens = ("tokens", float(T))
         for delta in np.geomspace(1e-8, 10.0, 28).tolist():
             epsilon, kl_seq = min(1.0, np.sqrt(delta / 2) / 3), T * delta / 50
-            panel = "published: δ × T, ε = sqrt(δ/2)/3, D = Tδ/50"
-            add(panel, delta, float(T), six, T=T, delta=delta, epsilon=epsilon, kl_seq=kl_seq)
+            add("Published", ("KL of a token", delta), tokens, six, T=T, delta=delta, epsilon=epsilon, kl_seq=kl_seq)
         for epsilon in np.geomspace(1e-7, 0.5, 28).tolist():
-            add("all: ε × T, χ² = 4ε²", epsilon, float(T), RULES, T=T, epsilon=epsilon, chi2_max=4 * epsilon**2)
+            by_chi2 = {"epsilon": epsilon, "chi2_max": 4 * epsilon**2}
+            add("$\\chi^2$ known too", ("TV of a token", epsilon), tokens, RULES, T=T, **by_chi2)
     for epsilon in np.geomspace(1e-8, 0.5, 28).tolist():
         for kl_seq in np.geomspace(1e-6, 100.0, 28).tolist():
-            add("all: ε × D, T = 4096", epsilon, kl_seq, RULES, T=4096, epsilon=epsilon, kl_seq=kl_seq)
+            x, y = ("TV of a token", epsilon), ("KL of a response", kl_seq)
+            add("All, $T$ = 4096", x, y, RULES, T=4096, epsilon=epsilon, kl_seq=kl_seq)
     return pd.DataFrame(rows)
 
 
 def draw_regimes(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a mark for each point (x, y), coloured by the ``rule`` that is smallest there."""
-    order = [r.name for r in RULES]  # a rule looks the same in every panel
-    for name, part in sorted(frame.groupby("rule"), key=lambda item: order.index(str(item[0]))):
-        k = order.index(str(name))
-        mark = "sov^DPX"[k // 6]
-        ax.scatter(part["x"], part["y"], s=8, color=colour(k), marker=mark, label=str(name), linewidths=0)
-    x, y = frame["panel"].iloc[0].split(": ")[1].split(",")[0].split(" × ")
-    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
-    legend_below(ax, 0.45, markerscale=1.5)
+    """Fill the region of each ``rule``, pale where its ``value`` is above 1, and name the large ones inside."""
+    from matplotlib.colors import ListedColormap
+
+    rules = sorted(set(frame["rule"]), key=lambda name: -int((frame["rule"] == name).sum()))
+    which = frame.pivot(index="y", columns="x", values="rule").map(rules.index)
+    value = frame.pivot(index="y", columns="x", values="value").to_numpy(np.float64)
+    x, y = which.columns.to_numpy(np.float64), which.index.to_numpy(np.float64)
+    fills = ListedColormap([colour(k) for k in range(len(rules))])
+    ax.set(xscale="log", yscale="log")
+    limits: dict[str, Any] = {"vmin": -0.5, "vmax": len(rules) - 0.5}
+    ax.pcolormesh(
+        x, y, which.to_numpy(), cmap=fills, alpha=0.42, linewidth=0, shading="nearest", rasterized=True, **limits
+    )
+    if value.max() > 1.0:
+        ax.contourf(x, y, np.log(value), levels=[0.0, 1e3], colors=[shade("paper")], alpha=0.66)
+        ax.contour(x, y, np.log(value), levels=[0.0], colors=[shade("ink")], linewidths=0.9)
+    for k, rule in enumerate(rules):
+        where = which.to_numpy() == k
+        if where.mean() >= 0.06:
+            row, column = _roomiest(where, value <= 1.0)
+            words = _IN_WORDS.get(rule) or "\n".join(textwrap.wrap(rule_of(rule).title.lower(), 9))
+            ax.text(
+                x[column], y[row], words, ha="center", va="center", size=SMALL, linespacing=1.05, color=shade("ink")
+            )
+    for spine in ("top", "right"):
+        ax.spines[spine].set_visible(True)
+    for axis, ends in ((ax.xaxis, x), (ax.yaxis, y)):
+        low, high = np.ceil(np.log10(ends[0])), np.floor(np.log10(ends[-1]))
+        places = [10.0**p for p in np.linspace(low, high, 3).round()]
+        axis.set_ticks(places, [f"$10^{{{math.log10(p):.0f}}}$" for p in places])
+    ax.minorticks_off()
+    ax.tick_params(pad=1.5, length=2)
+    ax.set_xlabel(frame["x_name"].iloc[0], size=SMALL)
+    ax.set_title(f"{ax.get_title('left')}\n", loc="left", weight="bold", pad=1)
+    ax.annotate(
+        frame["y_name"].iloc[0],
+        (0, 1),
+        (0, 2),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        size=SMALL,
+        color=shade("soft"),
+    )
     return ax
+
+
+def _roomiest(region: BoolArray, says_something: BoolArray) -> tuple[int, int]:
+    """Return the place of a region, or of its larger part, that is farthest from every edge; words are wide."""
+    from scipy.ndimage import distance_transform_edt
+
+    parts = [region & says_something, region & ~says_something]
+    inside = np.pad(max(parts, key=np.sum), 1)
+    room = distance_transform_edt(inside, sampling=(1.0, 0.4))[1:-1, 1:-1]
+    row, column = np.unravel_index(room.argmax(), room.shape)
+    return int(row), int(column)
 
 
 def adaptive_routes_data() -> pd.DataFrame:
@@ -160,8 +291,8 @@ def adaptive_routes_data() -> pd.DataFrame:
 
     T, delta, epsilon = 4096, 1e-4, 5e-4
     routes = {
-        "coupling: (T-t) ε": remaining_weights(T, epsilon=epsilon),
-        "Pinsker: sqrt((T-t) δ/2)": remaining_weights(T, delta=delta),
+        "by coupling": remaining_weights(T, epsilon=epsilon),
+        "by KL": remaining_weights(T, delta=delta),
         "adaptive: the smaller": remaining_weights(T, epsilon=epsilon, delta=delta),
     }
     ahead = np.arange(T - 1, -1, -1)
@@ -174,17 +305,19 @@ def adaptive_routes_data() -> pd.DataFrame:
 
 
 def draw_routes(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw ``contribution`` against the steps ``ahead``, by ``route``, and a line where the routes ``cross``."""
-    looks = ((colour(0), "--", 1.3), (colour(1), "-.", 1.3), (ink(), "-", 2.0))
-    for (name, part), (shade, dash, width) in zip(frame.groupby("route", sort=False), looks, strict=True):
-        ax.plot(part["ahead"], part["contribution"], label=str(name), color=shade, linestyle=dash, linewidth=width)
+    """Draw ``contribution`` against the steps ``ahead``, by ``route``, named at its end; they ``cross`` at a line."""
     crossing = frame["cross"].iloc[0]
-    ax.axvline(crossing, color=ink(), linewidth=0.6)
-    ax.annotate(
-        f"{crossing:g}", (crossing, frame["contribution"].min()), (3, 2), textcoords="offset points", fontsize="small"
-    )
-    ax.set(xscale="log", yscale="log", xlabel="steps after the position, T − t", ylabel="contribution of the position")
-    ax.legend()
+    ax.axvline(crossing, color=shade("soft"), linewidth=0.6, zorder=1)
+    looks = (("published", "-", 1.2), ("good", "-", 1.2), ("ours", "--", 2.0))
+    for (name, part), (hue, dash, width) in zip(frame.groupby("route", sort=False), looks, strict=True):
+        ax.plot(part["ahead"], part["contribution"], dash, label=str(name), color=shade(hue), linewidth=width)
+        last = part[part["ahead"] == part["ahead"].max()].iloc[0]
+        name_at_end(ax, str(name), last["ahead"], last["contribution"], hue, up=-9.0 if dash == "--" else 2.0)
+    ax.set(xscale="log", yscale="log", xlabel="tokens that follow, T \N{MINUS SIGN} t")
+    ax.set_title("what the position adds to the bound", size=SMALL, color=shade("soft"), loc="left")
+    ax.set_xticks([1, 10, crossing, 4095], ["1", "10", f"{crossing:g}", "4095"])
+    ax.yaxis.set_major_formatter(lambda y, _: power(y))
+    ax.minorticks_off()
     return ax
 
 
@@ -203,14 +336,15 @@ def draw_tightness(frame: pd.DataFrame, ax: Axes) -> Axes:
     ratios = table.to_numpy(np.float64)
     from matplotlib.colors import LinearSegmentedColormap
 
-    shades = LinearSegmentedColormap.from_list("attained", [paper(), PUBLISHED])
+    shades = LinearSegmentedColormap.from_list("attained", [shade("paper"), shade("published")])
     ax.imshow(ratios, cmap=shades, vmin=0.0, vmax=1.0, aspect="auto")
     for (row, column), value in np.ndenumerate(ratios):
         text = "1.00" if value > 0.9995 else share_text(value)
-        ax.text(column, row, text, ha="center", va="center", fontsize="small", color="white" if value > 0.6 else ink())
+        hue = shade("paper" if value > 0.6 else "ink")
+        ax.text(column, row, text, ha="center", va="center", size=SMALL, color=hue)
     ax.set_yticks(range(len(table)), table.index)
     ax.set_xticks(range(table.shape[1]), [f"{T:,}" for T in table.columns])
-    ax.set(xlabel="horizon T")
+    ax.set(xlabel="longest response T, tokens")
     return ax
 
 
@@ -226,12 +360,16 @@ def length_bias_data() -> pd.DataFrame:
     for marked, lengths in ((False, np.unique(np.geomspace(64, 16384, 65).round())), (True, np.array(PAPER_LENGTHS))):
         for p in PAPER_VIOLATIONS:
             kept = {"x": lengths, "value": unviolated(p, lengths), "marked": marked}
-            frames.append(pd.DataFrame({"panel": "TRM-Max", "series": f"(1−p)^T, p = {p:g}", **kept}))
+            frames.append(
+                pd.DataFrame({"panel": "Share kept by a maximum, (1 − p)$^T$", "series": f"p = {p:g}", **kept})
+            )
     t = np.unique(np.concatenate([np.linspace(1, 4096, 100).round(), np.arange(3697, 4097, 10)])).astype(int)
     by_tv, by_kl = {"epsilon": 5e-4}, {"delta": 1e-4}
-    for series, known in (("(T−t) ε", by_tv), ("sqrt((T−t) δ/2)", by_kl), ("min of both", by_tv | by_kl)):
+    for series, known in (("by TV", by_tv), ("by KL", by_kl), ("the smaller", by_tv | by_kl)):
         weights = remaining_weights(4096, **known)[t - 1]
-        frames.append(pd.DataFrame({"panel": "LN-TRM", "series": series, "x": t, "value": weights, "marked": False}))
+        frames.append(
+            pd.DataFrame({"panel": "Weights of LN-TRM", "series": series, "x": t, "value": weights, "marked": False})
+        )
     return pd.concat(frames, ignore_index=True)
 
 
@@ -239,18 +377,34 @@ def draw_acceptance(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Draw acceptance against length, a curve for each share of violating tokens; marks at the paper's lengths."""
     curves, marked = frame[~frame["marked"]], frame[frame["marked"]]
     draw_bands(curves, ax)
-    for k, (_, part) in enumerate(marked.groupby("series", sort=False)):
+    for k, (name, part) in enumerate(marked.groupby("series", sort=False)):
         ax.plot(part["x"], part["value"], "s", color=colour(k), markersize=3)
         for x, value in zip(part["x"].tolist(), part["value"].tolist(), strict=True):
-            text = share_text(value, least=0.0001)
-            ax.annotate(text, (x, value), (3, 2), textcoords="offset points", fontsize="small")
-    ax.set(xscale="log", xlabel="length of the response (tokens)", ylabel="share kept")
-    ax.legend()
+            text = share_text(value, least=0.0005)
+            ax.annotate(text, (x, value), (3, 3), textcoords="offset points", size=SMALL, color=colour(k))
+        last = part.iloc[-1]
+        ax.annotate(
+            str(name), (last["x"], last["value"]), (5, -1), textcoords="offset points", va="top", color=colour(k)
+        )
+    ax.set(xscale="log", ylim=(-0.03, 1.15), xlabel="length of the response, tokens", yticks=[0, 0.5, 1])
+    ax.set_xticks([100, 1000, 10000], ["100", "1000", "10,000"])
+    ax.minorticks_off()
     return ax
 
 
 def draw_weights(frame: pd.DataFrame, ax: Axes) -> Axes:
     """Draw LN-TRM's weights against the position."""
-    draw_bands(frame, ax).set(xlabel="position t (tokens)", ylabel="weight of |ρ − 1|")
-    ax.legend()
+    looks = (("published", "-", 1.2), ("good", "-", 1.2), ("ours", "--", 2.0))
+    for (name, part), (hue, dash, width) in zip(frame.groupby("series", sort=False), looks, strict=True):
+        ax.plot(part["x"], part["value"], dash, label=str(name), color=shade(hue), linewidth=width)
+        first = part.iloc[0]
+        ax.annotate(
+            str(name),
+            (first["x"], first["value"]),
+            (4, 4 if dash == "-" else -9),
+            textcoords="offset points",
+            color=shade(hue),
+        )
+    ax.set(xlabel="position t of the token", ylim=(-0.03, 1.35), yticks=[0, 0.5, 1])
+    ax.set_xticks([1, 2000, 4096], ["1", "2000", "4096"])
     return ax
