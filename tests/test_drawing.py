@@ -428,7 +428,7 @@ def test_no_legend_must_be_searched(name, picture):
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_the_title_is_read_off_the_numbers(name, picture):
     entry, figure = FIGURES[name], picture(name)
-    told = entry.told(entry.data()) if callable(entry.told) else entry.told
+    told = entry.says(entry.data())
     assert [text.get_text() for text in figure.texts] == list(told)
     assert told[0].count("\n") <= 1
 

@@ -53,11 +53,14 @@ class FigureEntry:
     ratios: tuple[float, ...] = ()
     hue: Callable[[pd.DataFrame], str] = lambda _: "ink"
 
+    def says(self, data: pd.DataFrame) -> Told:
+        """Return title and subtitle of these numbers."""
+        return self.told(data) if callable(self.told) else self.told
+
     def figure(self, data: pd.DataFrame) -> Figure:
         """Draw these numbers, in the look of the moment."""
-        told = self.told(data) if callable(self.told) else self.told
         shape: dict[str, Any] = {"columns": self.columns, "ratios": self.ratios, "hue": self.hue(data)}
-        return figure_of(data, self.draws, self.height, told=told, **shape)
+        return figure_of(data, self.draws, self.height, told=self.says(data), **shape)
 
     def write(self, stem: Path) -> list[Path]:
         """Write ``stem.png``, ``stem.dark.png``, ``stem.pdf`` and ``stem.csv``."""
