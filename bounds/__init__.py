@@ -36,6 +36,7 @@ _PUBLIC = {
     "bounds.questions.explain": ("explain",),
     "bounds.questions.mask_study": ("MaskStudy", "mask_study"),
     "bounds.questions.metrics": ("metrics",),
+    "bounds.questions.trainer_metrics": ("trainer_metrics",),
     "bounds.questions.objectives": ("objectives",),
     "bounds.questions.over_time": ("over_time",),
     "bounds.results": ("Interval", "Standing"),

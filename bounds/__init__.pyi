@@ -29,6 +29,7 @@ from bounds.questions.mask_study import mask_study as mask_study
 from bounds.questions.metrics import metrics as metrics
 from bounds.questions.objectives import objectives as objectives
 from bounds.questions.over_time import over_time as over_time
+from bounds.questions.trainer_metrics import trainer_metrics as trainer_metrics
 from bounds.results import Interval as Interval
 from bounds.results import Standing as Standing
 from bounds.rules.bound import BoundTable as BoundTable

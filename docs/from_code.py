@@ -2,6 +2,7 @@
 
 ``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``theorems``:
 every rule of ``bounds.RULES``. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints.
+``trainer-masks``: trainers' options for masks. ``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they call healthy, as a guarantee.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from sphinx.util.docutils import SphinxDirective
 import bounds
 from bounds.cli import COMMANDS
 from bounds.cli.main import main
+from bounds.masks.trainers import TRAINERS, option_names
+from bounds.questions.trainer_metrics import RULES_OF_THUMB, TRAINER_METRICS
 from bounds.rules.profile import FIELDS
 
 
@@ -100,6 +103,38 @@ class Theorems(_FromCode):
             ):
                 if text:
                     yield f":{term}: {text}"
+
+
+class TrainerMasks(_FromCode):
+    """The options of each trainer that a mask is read from, and those that are set aside."""
+
+    def text(self) -> Iterator[str]:
+        rows = ([trainer, *map(_codes, option_names(trainer))] for trainer in TRAINERS)
+        yield from _table(["trainer", "options", "no part of a mask"], rows)
+
+
+class TrainerScalars(_FromCode):
+    """What each trainer shows: a table for each."""
+
+    def text(self) -> Iterator[str]:
+        for trainer, scalars in TRAINER_METRICS.items():
+            yield from _heading(trainer)
+            rows = ([f"``{n}``", _escaped(s.meaning), _escaped(s.note)] for n, s in scalars.items())
+            yield from _table(["name", "is", "note"], rows)
+
+
+class RulesOfThumb(_FromCode):
+    """What trainers call healthy, as a guarantee at T = 4096."""
+
+    def text(self) -> Iterator[str]:
+        rows = []
+        for thumb in RULES_OF_THUMB:
+            kl_seq = 4096 * thumb.healthy
+            error = bounds.unified(T=4096, kl_seq=kl_seq).best.value
+            said = f"at most {error:.2g}" if error < 1.0 else "nothing is proved"
+            source = _escaped(thumb.source)
+            rows.append([thumb.trainer, f"``{thumb.name}``", f"{thumb.healthy:g}", f"{kl_seq:.2g}", said, source])
+        yield from _table(["trainer", "number", "called healthy below", "D", "error", "where"], rows)
 
 
 class CommandHelp(_FromCode):
@@ -205,6 +240,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
         ("module-names", ModuleNames),
         ("theorems", Theorems),
         ("command-help", CommandHelp),
+        ("trainer-masks", TrainerMasks),
+        ("trainer-scalars", TrainerScalars),
+        ("rules-of-thumb", RulesOfThumb),
     ):
         app.add_directive(name, directive)
     app.connect("autodoc-skip-member", _skip)

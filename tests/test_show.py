@@ -13,6 +13,7 @@ import bounds
 from bounds._text import latex_table, markdown_table
 from bounds.questions.metrics import metrics
 from bounds.questions.objectives import objectives
+from bounds.questions.trainer_metrics import trainer_metrics
 from bounds.results import Interval, IntervalTable, Result, Standing, jsonable
 
 
@@ -74,6 +75,7 @@ RESULTS = {
     "RunOverTime": lambda: bounds.over_time(a_run()),
     "ByPosition": lambda: bounds.by_position(bounds.example_traces()),
     "MetricsTable": lambda: metrics(bounds.example_traces()),
+    "TrainerMetrics": lambda: trainer_metrics(bounds.example_traces(), "verl"),
     "ObjectiveTable": lambda: objectives(bounds.example_traces()),
 }
 

@@ -417,6 +417,8 @@ def test_metrics_by_hand(rows):
         "chi2_seq_by_mean": np.mean([np.exp(2 * x.mean()) - 1 for x in d]),
         "log_ppl_abs_diff": np.mean([abs(x.mean()) for x in d]),
         "probs_diff": gap.mean(),
+        "logprob_abs_diff": np.abs(tokens).mean(),
+        "ratio_outside": ((np.exp(tokens) < 0.5) | (np.exp(tokens) > 2.0)).mean(),
     }
     assert set(table.metrics.rows) == set(expected)
     for name, value in expected.items():

@@ -163,14 +163,66 @@ COLUMNS: Mapping[str, _Column] = MappingProxyType(
 )
 
 
-#: Further numbers of each response, which are kept where a question asks for them: sums of these, over its tokens.
+def _probability_gap(t: TraceSet) -> FloatArray:
+    return np.asarray(np.abs(np.exp(t.train) - np.exp(t.rollout)))
+
+
+def _within(t: TraceSet, most: float) -> FloatArray:
+    return np.clip(t.log_ratio, -most, most)
+
+
+def _weight(t: TraceSet) -> FloatArray:
+    return np.minimum(np.exp(_within(t, 20.0)), 2.0)
+
+
+def _js(t: TraceSet) -> FloatArray:
+    mixture = np.logaddexp(t.train, t.rollout) - np.log(2.0)
+    return np.asarray((k3(t.train - mixture) + k3(t.rollout - mixture)) / 2.0)
+
+
+#: Further numbers of tokens, whose sum, square sum, maximum and minimum over each response are kept where a question
+#: asks for them, by the names ``NAME_sum``, ``NAME_square_sum``, ``NAME_max`` and ``NAME_min``.
 ASKED_FOR: Mapping[str, Callable[[TraceSet], FloatArray]] = MappingProxyType(
     {
-        "k3_inverse_sum": lambda t: k3(-t.log_ratio),
-        "chi2_token_sum": lambda t: np.expm1(2.0 * t.log_ratio),
-        "probability_gap_sum": lambda t: np.abs(np.exp(t.train) - np.exp(t.rollout)),
+        "k3": lambda t: k3(t.log_ratio),
+        "k3_inverse": lambda t: k3(-t.log_ratio),
+        "k3_of_10": lambda t: np.minimum(k3(_within(t, 10.0)), 10.0),  # as miles clamps
+        "k3_of_20": lambda t: np.minimum(k3(_within(t, 20.0)), 10.0),  # as ms-swift does
+        "k2": lambda t: k2(t.log_ratio),
+        "chi2_token": lambda t: np.expm1(2.0 * t.log_ratio),
+        "chi2_clamped": lambda t: np.expm1(2.0 * _within(t, 20.0)),
+        "log_ratio_abs": lambda t: np.abs(t.log_ratio),
+        "ratio": lambda t: np.exp(t.log_ratio),
+        "ratio_clamped": lambda t: np.exp(_within(t, 20.0)),
+        "ratio_deviation": lambda t: np.abs(np.expm1(t.log_ratio)),
+        "mult_prob_error": lambda t: np.exp(np.abs(t.log_ratio)),
+        "weight": _weight,  # of truncated importance sampling, at verl's and ms-swift's default
+        "weight_of_half": lambda t: np.maximum(_weight(t), 0.5),
+        "js": _js,
+        "rollout": lambda t: t.rollout,
+        "train": lambda t: t.train,
+        "rollout_minus": lambda t: -t.rollout,
+        "train_minus": lambda t: -t.train,
+        "probability_gap": _probability_gap,
+        "rollout_probability": lambda t: np.exp(t.rollout),
+        "train_probability": lambda t: np.exp(t.train),
+        "probability_product": lambda t: np.exp(t.rollout + t.train),
     }
 )
+_POOLED = {
+    "square_sum": lambda x, starts: np.add.reduceat(np.square(x), starts),
+    "sum": np.add.reduceat,
+    "max": np.maximum.reduceat,
+    "min": np.minimum.reduceat,
+}
+
+
+def _asked_for(name: str) -> tuple[str, str] | None:
+    """Return which number of tokens a name asks for, and its pool; None where it is no such name."""
+    for pool in _POOLED:
+        if name.endswith(f"_{pool}") and (token := name.removesuffix(f"_{pool}")) in ASKED_FOR:
+            return token, pool
+    return None
 
 
 def rows(part: Part, statistics: Collection[str] = ()) -> dict[str, npt.NDArray[Any]]:
@@ -192,9 +244,10 @@ def statistics_of(
     if not names:
         return {}
     tokens = Tokens(traces.log_ratio, traces.starts, traces.exact.get("kl"), traces.rollout, advantage)
-    asked = {name: ASKED_FOR[name] for name in names if name in ASKED_FOR}
-    sums = {name: np.add.reduceat(of_token(traces), traces.starts[:-1]) for name, of_token in asked.items()}
-    return {name: sums[name] if name in sums else pooled(name, tokens) for name in names}
+    asked = {name: found for name in names if (found := _asked_for(name))}
+    values = {token: ASKED_FOR[token](traces) for token in {token for token, _ in asked.values()}}
+    own = {name: _POOLED[pool](values[token], traces.starts[:-1]) for name, (token, pool) in asked.items()}
+    return {name: own[name] if name in own else pooled(name, tokens) for name in names}
 
 
 def prompt_keys(traces: TraceSet) -> npt.NDArray[np.uint64]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 import bounds
 from bounds.cli import reading
-from bounds.cli.command import FILE, command, number, option, writes
+from bounds.cli.command import FILE, command, number, option, suggest, writes
 from bounds.cli.output import emit, progress
 
 
@@ -201,10 +201,24 @@ def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **log: Any
     emit(bounds.compare(*logs, confidence=confidence), as_json)
 
 
-@command("metrics", "trm-bounds metrics 'run/*.jsonl' --json", reading.PATHS)
+def _trainers() -> Iterable[str]:
+    from bounds.questions.trainer_metrics import TRAINER_METRICS
+
+    return TRAINER_METRICS
+
+
+@command("metrics", "trm-bounds metrics 'run/*.jsonl' --as verl", reading.PATHS)
+@option("--as", "trainer", metavar="TRAINER", shell_complete=suggest(_trainers),
+        help="its own names, equal to its own numbers: verl, trl, nemo-rl, slime, miles, skyrl, prime-rl, openrlhf, "
+             "tinker, ms-swift, areal")  # fmt: skip
 @reading.log
-def metrics(**asked: Any) -> None:
+def metrics(trainer: str | None, **asked: Any) -> None:
     """Print the scalars that trainers log."""
     from bounds.questions.metrics import STATISTICS, metrics
+    from bounds.questions.trainer_metrics import needs, trainer_metrics
 
-    reading.answer(metrics, statistics=STATISTICS, **asked)
+    if trainer is None:
+        reading.answer(metrics, statistics=STATISTICS, **asked)
+    else:
+        question = lambda summary, confidence: trainer_metrics(summary, trainer)  # noqa: E731
+        reading.answer(question, statistics=needs(trainer), **asked)

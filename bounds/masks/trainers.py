@@ -143,15 +143,15 @@ class _Options:
     def __init__(self, trainer: str, options: Mapping[str, Any]) -> None:
         self._trainer = trainer
         self._given = dict(_flat(options))
-        self._asked: list[str] = []
-        self._aside: list[str] = []
+        self.asked: list[str] = []  # names, in the order in which they were asked for
+        self.asides: list[str] = []
 
     @property
     def known(self) -> str:
-        return ", ".join(dict.fromkeys(self._asked))
+        return ", ".join(dict.fromkeys(self.asked))
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        self._asked.append(name)
+        self.asked.append(name)
         return self._given.get(name, default)
 
     def number(self, name: str, default: float | None = None) -> float | None:
@@ -191,21 +191,21 @@ class _Options:
 
     def set_aside(self, *names: str) -> None:
         """Take options that are no part of a mask."""
-        self._asked += names
-        self._aside += names
+        self.asked += names
+        self.asides += names
 
     @property
     def aside(self) -> tuple[str, ...]:
         """Options that were given and are no part of a mask, NAME=VALUE."""
-        return tuple(f"{n}={self._given[n]}" for n in self._aside if self._given.get(n) is not None)
+        return tuple(f"{n}={self._given[n]}" for n in self.asides if self._given.get(n) is not None)
 
     def refuse(self, why: str) -> NoReturn:
         raise ValueError(f"{self._trainer}: {why}")
 
     def refuse_the_rest(self) -> None:
         for name in self._given:
-            if name not in self._asked:
-                raise ValueError(unknown(f"option of {self._trainer}", name, dict.fromkeys(self._asked)))
+            if name not in self.asked:
+                raise ValueError(unknown(f"option of {self._trainer}", name, dict.fromkeys(self.asked)))
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
@@ -344,7 +344,7 @@ _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 def _trl(o: _Options) -> list[str]:
     o.set_aside("use_vllm", "clip_ratio_c")
     prefix = "vllm_importance_sampling_"
-    asked = o.any_of(prefix) and o.flag(f"{prefix}correction") is not False
+    asked = o.flag(f"{prefix}correction") is not False and o.any_of(prefix)
     mode = o.choice(f"{prefix}mode", _MODES, "sequence_mask") or "sequence_mask"
     low, high = (o.number(f"{prefix}clip_{end}", own) for end, own in (("min", None), ("max", 3.0)))
     older = o.number(f"{prefix}cap")
@@ -491,6 +491,13 @@ def _roll_filter(
     if what == "ratio":
         return _of_level(agg, low, high, clips=clips)
     return [_between({"token": "token_shift", "geometric": "seq_mean_shift"}.get(agg, "seq_sum_shift"), low, high)]
+
+
+def option_names(trainer: str) -> tuple[list[str], list[str]]:
+    """Return the options of a trainer that are understood, and those that are no part of a mask."""
+    taken = _Options(trainer, {"filters_0_enabled": None})
+    TRAINERS[trainer](taken)
+    return [name for name in dict.fromkeys(taken.asked) if name not in taken.asides], taken.asides
 
 
 #: Trainer -> its rule.

@@ -28,7 +28,9 @@ class Metric:
 
 
 #: What is needed of each response.
-STATISTICS = ("k3_inverse_sum", "chi2_token_sum", "probability_gap_sum")
+STATISTICS = (
+    "k3_inverse_sum", "chi2_token_sum", "probability_gap_sum", "log_ratio_abs_sum", "token_ratio<0.5", "token_ratio>2",
+)  # fmt: skip
 
 #: Name -> scalar, with d = log pi - log mu of a sampled token (pi scores, mu sampled).
 METRICS: MappingProxyType[str, Metric] = MappingProxyType(
@@ -62,6 +64,12 @@ METRICS: MappingProxyType[str, Metric] = MappingProxyType(
             True,
             "|exp(log pi) - exp(log mu)|",
             "verl rollout_probs_diff_mean",
+        ),
+        "logprob_abs_diff": Metric(
+            lambda s: s["log_ratio_abs_sum"], True, "|d|", "TRL, slime, SkyRL; no bound rests on it"
+        ),
+        "ratio_outside": Metric(
+            lambda s: s["token_ratio<0.5"] + s["token_ratio>2"], True, "whether rho is outside [1/2, 2]", "both tails"
         ),
     }
 )
