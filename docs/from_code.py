@@ -2,7 +2,8 @@
 
 ``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``theorems``:
 every rule of ``bounds.RULES``. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints.
-``trainer-masks``: trainers' options for masks. ``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they call healthy, as a guarantee.
+``trainer-masks``: trainers' options for masks. ``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they
+call healthy, as a guarantee.
 """
 
 from __future__ import annotations
