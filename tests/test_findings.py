@@ -65,15 +65,31 @@ def padded(row):
     return {name: np.concatenate([row[name], zeros]) for name in ("rollout_logprobs", "train_logprobs")}
 
 
+LOG3 = math.log(3.0)
+
+
+def cut_off(k, row, least=-math.inf, most=LOG3):
+    """Train log-probs of far policies, made from a ratio that was cut off."""
+    roll = row["rollout_logprobs"] - 3.0
+    d = np.clip(np.random.default_rng(k).normal(0.0, 0.6, roll.size), least, most)
+    return {"rollout_logprobs": roll, "train_logprobs": roll + d}
+
+
 UNNAMED = [{n: v for n, v in r.items() if n != "prompt_id"} for r in log()]
 ROLL, TRAIN = "rollout_logprobs", "train_logprobs"
 GONE = "row 2: train_logprobs[1] is null or NaN, which stands for a missing value"
 #: Kind -> rows that show it, how they are read, and the count, unit and place that are said.
 SHOWN = {
     Kind.SUPPORT_GAP: (theta(lambda x, k: x - 0.1 - 0.001 * k), {}, (1152, "tokens", "")),
-    Kind.MEAN_RATIO: (theta(lambda x, k: x + 0.2, tokens=4), {}, (384, "tokens", "")),
-    Kind.REFUTED: (theta(lambda x, k: x + 0.2, prompts=200), {}, (800, "responses", "")),
+    Kind.REFUTED: (theta(lambda x, k: x + 0.2, tokens=1), {}, (96, "responses", "")),
     Kind.COPIED: (theta(lambda x, k: x), {}, (1152, "tokens", "")),
+    Kind.CENSORED: (changed(log(), cut_off), {}, (28, "tokens", "row 3, position 0")),
+    Kind.NOTHING_RECOMPUTED: (
+        changed(log(), lambda k, r: {TRAIN: np.zeros(12)}),
+        {},
+        (1152, "tokens", "row 0, positions 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"),
+    ),
+    Kind.OTHER_BASE: (theta(lambda x, k: x / math.log(10.0)), {}, (1152, "tokens", "")),
     Kind.REPEATED: (log(tokens=60) + log(tokens=60)[:3], {}, (3, "responses", "row 96")),
     Kind.TEMPERATURE: (theta(lambda x, k: 1.3 * x), {}, (1152, "tokens", "")),
     Kind.MIXTURE: (log(step=lambda i, k: i % 3), {}, (96, "responses", "")),
@@ -121,7 +137,7 @@ def test_what_shows_it(kind):
         summary.note("half of it was read")
     found = [f for f in findings(summary) if f.kind is kind]
     assert len(found) == 1
-    assert (found[0].count, found[0].unit, found[0].places) == (count, unit, (place,) if place else ())
+    assert (found[0].count, found[0].unit, found[0].rows) == (count, unit, (place,) if place else ())
     assert found[0].effect == kind.effect
     assert place in found[0].text
 
@@ -131,7 +147,7 @@ def test_parts_show_the_same(kind):
     """Rows of a part are numbered anew, so only their places differ."""
     rows, options, _ = SHOWN[kind]
     whole, parts = (findings(summary_of(rows, parts=n, **options)) for n in (1, 3))
-    assert [(f.kind, f.count, len(f.places)) for f in whole] == [(f.kind, f.count, len(f.places)) for f in parts]
+    assert [(f.kind, f.count, len(f.rows)) for f in whole] == [(f.kind, f.count, len(f.rows)) for f in parts]
 
 
 def test_the_most_severe_comes_first_and_warnings_are_the_texts():
@@ -141,9 +157,9 @@ def test_the_most_severe_comes_first_and_warnings_are_the_texts():
     assert certificate.warnings == tuple(f.text for f in certificate.findings)
     said = certificate.to_dict()
     assert said["warnings"] == list(certificate.warnings)
-    assert [set(f) for f in said["findings"]] == [{"kind", "text", "count", "unit", "effect", "places"}] * len(
-        certificate.findings
-    )
+    assert [set(f) for f in said["findings"]] == [
+        {"kind", "text", "count", "unit", "effect", "rows", "causes", "look", "command"}
+    ] * len(certificate.findings)
     assert said["findings"][0]["kind"] == "support_gap"
     assert "support gap" in str(certificate)
 
@@ -166,7 +182,7 @@ def test_repeats_are_of_one_prompt_and_improbable():
 
     rows, short = log(tokens=60), log(tokens=3)
     assert repeated(rows + rows[:2]) == [2]
-    assert repeated(rows + changed(rows[:2], lambda k, r: {"prompt_id": "another"})) == []
+    assert repeated(rows + changed(rows[:2], lambda k, r: {"prompt_id": "another"})) == [2]
     assert repeated(short + short[:2]) == []
     assert repeated([{n: v for n, v in r.items() if n != "prompt_id"} for r in rows + rows[:2]]) == [2]
 

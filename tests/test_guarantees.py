@@ -198,15 +198,15 @@ def test_edges_are_honest_and_never_an_exception(rows, mask):
 
 
 def test_a_mean_ratio_of_responses_above_one_is_doubted():
-    rows = [(f"p{i}", float(i % 2), [0.3, -0.1]) for i in range(60)]
+    rows = [(f"p{i}", float(i % 2), [0.3, -0.1]) for i in range(90)]
     c = bounds.certify(log(rows), assume={"absolutely_continuous": True})
-    assert any("it cannot exceed 1" in w for w in c.warnings)
+    assert any("above 1, which no pair of policies explains (a bet" in w for w in c.warnings)
 
 
 def test_filtered_groups_are_doubted():
     rng = np.random.default_rng(0)
     kept = [(f"p{i}", float(k % 2), [rng.normal(0.0, 0.01)]) for i in range(100) for k in range(4)]
-    doubt = "were such groups filtered out"
+    doubt = "groups were filtered"
     assert any(doubt in w for w in bounds.certify(log(kept)).warnings)
     honest = [(f"p{i}", float(rng.random() < 0.5), [rng.normal(0.0, 0.01)]) for i in range(100) for k in range(4)]
     assert not any(doubt in w for w in bounds.certify(log(honest)).warnings)

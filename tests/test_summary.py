@@ -213,7 +213,8 @@ def test_columns_by_hand():
         "reward": traces.reward[i],
         **{f"{name}_sum": values[tokens].sum() for name, values in traces.exact.items()},
     }
-    assert set(by_hand) | {"prompt", "fingerprint", "engine_sum"} == set(COLUMNS)
+    not_here = {"prompt", "fingerprint", "engine_sum", "max_log_ratio", "beginning", "prompt_number", "prompt_likeness"}
+    assert set(by_hand) | not_here == set(COLUMNS)
     for name, value in by_hand.items():
         assert summary[name][i] == pytest.approx(value, rel=1e-10, abs=1e-14), name
     assert "engine_sum" not in summary  # no old_logprobs are logged

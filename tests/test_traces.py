@@ -357,13 +357,18 @@ def test_top_p_is_flagged_as_a_support_gap():
     assert result.estimates["worst_case_error"].value < result.estimates["worst_case_error_with_gap"].value
 
 
-def test_mean_ratio_above_one_is_refused_unless_the_user_insists():
-    """Its divergences would be wrong: with every d >= 0, (1 - rho)^+ is 0 although theta is not roll."""
-    records = [record([-1.0] * 5, [-0.9] * 5, prompt_id=str(k)) for k in range(5)]
-    with pytest.raises(bounds.TraceError, match="clearly above 1, which no pair of policies explains"):
-        certified(*records)
-    result = certified(*records, assume={"absolutely_continuous": True})
-    assert any("clearly above 1" in w for w in result.warnings)
+def test_a_mean_ratio_above_one_refutes_the_log_where_chance_does_not_explain_it():
+    """Its divergences are wrong: with every d >= 0, (1 - rho)^+ is 0 although theta is not roll."""
+    rng = np.random.default_rng(0)
+    few, many = (
+        [record(roll, roll + rng.uniform(0.05, 0.15, 5), prompt_id=str(k)) for k in range(n)]
+        for n, roll in ((5, -rng.uniform(1.0, 2.0, 5)), (200, -rng.uniform(1.0, 2.0, 5)))
+    )
+    assert not [f for f in certified(*few).findings if f.kind == "refuted"]
+    result = certified(*many)
+    assert [f.kind for f in result.findings if f.kind == "refuted"]
+    assert any("above 1, which no pair of policies explains" in w for w in result.warnings)
+    assert result.improvement is None
 
 
 def test_top_p_on_one_prompt_is_seen_from_ratios_that_never_exceed_one():
@@ -704,9 +709,11 @@ def test_findings_say_on_how_much_and_to_what_effect():
     rows = [record([-0.2, 0.0, 0.0], [-0.2, -3.0, -5.0]), record([-0.3, -1.0], [-0.3, -1.1])]
     result = certified(*rows)
     zeros = next(f for f in result.findings if f.kind == "forced_tokens")
-    assert (zeros.count, zeros.unit, zeros.places) == (2, "tokens", ("row 0, positions 1, 2",))
+    assert (zeros.count, zeros.unit, zeros.rows) == (2, "tokens", ("row 0, positions 1, 2",))
     assert zeros.text in result.warnings
     assert "divergences are too large" in zeros.effect
-    assert result.to_dict()["findings"][0].keys() == {"kind", "text", "count", "unit", "effect", "places"}
+    assert result.to_dict()["findings"][0].keys() == {
+        *("kind", "text", "count", "unit", "effect", "rows", "causes", "look", "command")
+    }
     titles = [titles[0] for titles, _ in result.tables()]
     assert "seen in the log" in titles

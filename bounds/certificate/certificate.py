@@ -292,6 +292,7 @@ class Certificate(Result):
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]
         lines += withheld_lines(self.withheld)
         lines += [f"Assumed: {a}" for a in self.assumptions]
+        lines += [f.advice for f in self.findings if f.causes]
         return [
             *lines,
             f"theta is the policy that scored train_logprobs: {TRAIN_POLICY_WORDS[self.train_policy]}.",

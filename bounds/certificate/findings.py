@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,12 +17,14 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray
 from bounds._text import many
-from bounds.certificate.statistics import TRUE_ZERO, Part, prompt_keys, token_signs
+from bounds.certificate.causes import ADVICE, Shape, likely
+from bounds.certificate.statistics import TRUE_ZERO, Part, token_signs
 from bounds.divergence.rows import two_outcome_kl
-from bounds.intervals import betting, clustered_mean, clustered_ratio, prompt_means
+from bounds.intervals import clustered_mean, clustered_ratio
+from bounds.intervals.hypotheses import filtered, mean_above_one, neighbours_alike, token_ratios_above_one
 from bounds.logs.batch import TraceError
 from bounds.logs.checks import POSITIVE_TOLERANCE
-from bounds.logs.traces import Seen, TraceSet, fingerprint
+from bounds.logs.traces import Seen, TraceSet, beginning
 from bounds.masks.mask import Mask
 from bounds.results import Interval
 
@@ -30,13 +32,18 @@ if TYPE_CHECKING:
     from bounds.certificate.summary import Summary
 
 _CLEAR = 0.9999  # confidence at which two estimates of one thing are said to disagree
-_CERTAIN = 0.999  # confidence at which the log speaks against a hypothesis
+_EVIDENCE = math.log(1e4)  # a bet against a hypothesis that wins more speaks against it
+_EQUAL_MEANS = 14  # groups of round rewards that vary have one mean at most once in 2^14 logs by chance
+_LARGEST_GROUP = 64
 _NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable
 _FEW_PROMPTS = 20
 _SAMPLE = 64  # numbers that say mostly that a column is not of half precision
 _IMPOSSIBLE = {"rollout": -40.0, "train": -80.0}  # no token is sampled, or scored, so low
 _PADDING_TAIL = 8
 _PADDED, _PADDED_TOKENS = 0.1, 64  # share of tokens that are certain under both policies
+_BLOCKS = 5.0  # certain tokens stand in stretches that are longer, by so much, than those of scattered ones
+_SURE, _UNLIKELY = 1e-6, -1.0  # a token that float32 calls certain, and the other policy does not
+_CUT, _CUT_TOKENS = 0.1, 8  # as many tokens, and more than in this share of the range below, are at a cut
 _RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
 _CLAMP = 20.0  # verl and ms-swift clamp |d| there
 #: A context where a divergence is at least so large: assumption -> exact column, or what the sampled token implies.
@@ -61,12 +68,14 @@ class Kind(StrEnum):
         return kind
 
     SUPPORT_GAP = "support_gap", "tokens", "rules that need theta << roll are withdrawn, KL is taken from k1"
-    MEAN_RATIO = "mean_ratio", "tokens", "every divergence is wrong", True
     REFUTED = "refuted", "responses", "this log is not what the guarantees take it for: nothing is guaranteed", True
     CONTRADICTION = "contradiction", "responses", "no bound uses that estimate"
     COPIED = "copied", "tokens", "every divergence is 0, and says nothing", True
+    CENSORED = "censored", "tokens", "divergences are lower limits: what was cut off is not in them", True
+    NOTHING_RECOMPUTED = "nothing_recomputed", "tokens", "there is one policy only: every divergence is wrong", True
     REPEATED = "repeated", "responses", "they count twice, and intervals are too narrow"
     TEMPERATURE = "temperature", "tokens", "the divergence is that of the rescaling, too"
+    OTHER_BASE = "other_base", "tokens", "every divergence is wrong: log-probs are natural logarithms", True
     MIXTURE = "mixture", "responses", "what is said is of their average"
     UNEQUAL_GROUPS = "unequal_groups", "responses", "what is guaranteed rests on what this speaks against"
     FILTERED = "filtered", "responses", "what is guaranteed rests on what this speaks against"
@@ -88,9 +97,9 @@ class Kind(StrEnum):
     PROMPTS_RETURN = "prompts_return", "prompts", "what is guaranteed is of these prompts only"
     MASK = "mask", "responses", "acceptance and the masked surrogate are to be read with this in mind"
 
-    def finding(self, text: str, count: float, *places: str) -> Finding:
+    def finding(self, text: str, count: float, *rows: str) -> Finding:
         """Return a finding of this kind."""
-        return Finding(self, text, int(count), self.unit, self.effect, tuple(filter(None, places)))
+        return Finding(self, text, int(count), self.unit, self.effect, tuple(filter(None, rows)))
 
 
 #: Kinds that speak against the hypotheses of a gain or loss that would be guaranteed.
@@ -110,8 +119,12 @@ class Finding:
         On how much of the log: 12 "tokens".
     effect : str
         What it does to the result.
-    places : tuple of str
+    rows : tuple of str
         Where it was seen first, if that is known.
+    causes : tuple of str
+        What it may come from; what fits this log best comes first.
+    look, command : str
+        What to look at next, and a command that shows it.
     """
 
     kind: Kind
@@ -119,10 +132,19 @@ class Finding:
     count: int
     unit: str
     effect: str
-    places: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    look: str = ""
+    command: str = ""
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def advice(self) -> str:
+        """What it may come from, and what to do next, in a sentence."""
+        likely = "; or ".join(self.causes)
+        return f"{self.kind.replace('_', ' ')}: {likely}. Look at {self.look} ({self.command})."
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +202,16 @@ def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
     ['mixture']
     """
     asked = (check for check in CHECKS if check.needs in summary and not (by_step and check.across_steps))
-    return tuple(f for check in asked for f in check.say(summary, summary.looks.get(check.name, Look())))
+    found = (f for check in asked for f in check.say(summary, summary.looks.get(check.name, Look())))
+    return tuple(_advised(f, summary) for f in found)
+
+
+def _advised(found: Finding, summary: Summary) -> Finding:
+    """Return a finding with its likely causes and what to do next."""
+    advice = ADVICE[found.kind]
+    return replace(
+        found, causes=found.causes or advice.causes or likely(summary), look=advice.look, command=advice.command
+    )
 
 
 def _totals(part: Part, *names: str) -> Look:
@@ -209,44 +240,42 @@ def odd_mean_ratio(summary: Summary) -> float | None:
     return ratio.value if far > _NEAR and (0.0 < width < far or _one_sided(summary)) else None
 
 
-def _mean_ratio_text(ratio: float) -> str:
-    if ratio < 1.0:
-        return (
-            f"mean rho = {ratio:.6g} is clearly below 1: theta has mass where roll has none, or is hardly ever "
-            "sampled (top-p or top-k sampling, temperature, logs of another base?)"
-        )
-    return (
-        f"mean rho = {ratio:.6g} is clearly above 1, which no pair of policies explains: the rollout log-probs "
-        "are not those of the sampling law (temperature?), or the tokens differ"
-    )
-
-
 def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
-    if (ratio := odd_mean_ratio(s)) is not None:
-        kind = Kind.SUPPORT_GAP if ratio < 1.0 else Kind.MEAN_RATIO
-        yield kind.finding(_mean_ratio_text(ratio), s.tokens)
+    """Say that mean rho is not 1: above it by a bet, since the interval of the mean is too narrow in honest logs."""
+    if (ratio := odd_mean_ratio(s)) is None:
+        return
+    if ratio < 1.0:
+        text = (
+            f"mean rho = {ratio:.6g} is clearly below 1: theta has mass where roll has none, or is hardly ever sampled"
+        )
+        yield Kind.SUPPORT_GAP.finding(text, s.tokens)
+    elif token_ratios_above_one(traces.log_ratio for traces in s.log or ()) > _EVIDENCE:
+        text = f"mean rho = {ratio:.6g} is clearly above 1, which no pair of policies explains"
+        yield Kind.REFUTED.finding(text, s.tokens)
 
 
 def support_gap(summary: Summary, assumed: Mapping[str, Any]) -> bool:
-    """Return whether theta has mass off roll's support: as assumed; else where mean rho is clearly below 1.
-
-    Mean rho clearly above 1.01 is refused: no pair of policies explains it (unless theta << roll was assumed).
-    """
+    """Return whether theta has mass off roll's support: as assumed; else where mean rho is clearly below 1."""
     if "absolutely_continuous" in assumed or "support_gap" in assumed:
         return not assumed.get("absolutely_continuous", True) or bool(assumed.get("support_gap"))
     ratio = odd_mean_ratio(summary)
-    if ratio is not None and ratio > 1.01:
-        raise TraceError(f"{_mean_ratio_text(ratio)}; every divergence would be wrong")
     return ratio is not None and ratio < 1.0
 
 
 def _look_ends(part: Part) -> Look:
-    return Look(tops={"d": (float(part.sums["largest"].max()), ""), "-d": (-float(part.sums["least"].min()), "")})
+    """Keep the least and the largest log theta - log roll of a token, and where they stand."""
+    tops = {}
+    for name, sign, ends in (("d", 1.0, part.sums["largest"]), ("-d", -1.0, -part.sums["least"])):
+        i = int(np.argmax(ends))
+        start, stop = part.traces.starts[i : i + 2]
+        where, position = part.traces.locate(int(start + np.argmax(sign * (part.traces.log_ratio)[start:stop])))
+        tops[name] = (float(ends[i]), f"{where}, position {position}")
+    return Look(tops=tops)
 
 
 def _ends(s: Summary) -> tuple[float, float]:
     """Return the least and the largest log theta - log roll of a token."""
-    tops = s.looks["one ratio"].tops
+    tops = s.looks["ends"].tops
     return -tops["-d"][0], tops["d"][0]
 
 
@@ -275,15 +304,25 @@ def _say_one_ratio(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _say_refuted(s: Summary, look: Look) -> Iterable[Finding]:
+    """Say that P = theta/roll of whole responses has a mean above 1, and whether few of them decide it."""
     with np.errstate(over="ignore"):
-        product = prompt_means(1.0 + np.expm1(s["log_ratio_sum"]), s.prompt)
-    least = betting(product, _CERTAIN, low=0.0, side="lower").low
-    if least > 1.0:
+        product = np.sort(np.exp(s["log_ratio_sum"]))
+    if (evidence := mean_above_one(product)) <= _EVIDENCE:
+        return
+    text = (
+        "the mean ratio theta/roll of whole responses is above 1, which no pair of policies explains (a bet on it "
+        f"wins e^{evidence:.3g}): theta was fitted to these responses, or the rollout log-probs are not those of the "
+        "law that sampled"
+    )
+    few = next((n for n in range(1, 4) if mean_above_one(product[:-n]) <= _EVIDENCE), 0) if product.size > 3 else 0
+    largest, place = s.looks["ends"].tops["d"]
+    if few:
         text = (
-            f"the mean ratio of whole responses is above {least:.4g} at confidence {_CERTAIN:g} (it cannot exceed 1): "
-            "theta was fitted to these responses, or rollout_logprobs are not those of the law that sampled"
+            f"the ratio theta/roll of {few} in {many(len(s), 'response')} is so large that no pair of policies "
+            f"explains it; the largest of a token is e^{largest:.3g} ({place})"
         )
-        yield Kind.REFUTED.finding(text, len(s))
+    found = Kind.REFUTED.finding(text, few or len(s), place if few else "")
+    yield replace(found, causes=("two log-probs that are not of one token, or a filler",)) if few else found
 
 
 def crossed(summary: Summary, interval: Interval) -> Finding:
@@ -303,28 +342,94 @@ def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _say_filtered(s: Summary, look: Look) -> Iterable[Finding]:
-    """Say that groups of equal 0/1 rewards are missing: of n responses one in 2^(n-1) groups has them at least."""
+    """Say that counts of successes in groups are of no mixture of success rates: some groups were left out."""
     low, high = s.reading.reward_range
     if not np.isin(s["reward"], (low, high)).all():
         return
     size = np.bincount(s.prompt)
-    top = np.bincount(s.prompt, weights=(s["reward"] == high).astype(np.float64))
-    groups, equal = size[size > 1], ((top == 0) | (top == size))[size > 1]
-    if groups.size and not equal.any() and np.log1p(-np.exp2(1.0 - groups)).sum() <= math.log1p(-_CERTAIN):
+    top = np.bincount(s.prompt, weights=(s["reward"] == high).astype(np.float64)).astype(np.int64)
+    sizes = (int(n) for n in np.unique(size[size > 1]))
+    if sum(filtered(np.bincount(top[size == n], minlength=n + 1)) for n in sizes) > _EVIDENCE:
+        equal = int(((top == 0) | (top == size)).sum())
         text = (
-            f"no group of the {groups.size} has equal rewards, which hardly happens by chance: were such groups "
-            "filtered out (dynamic sampling)? Then the guarantees speak of the prompts that were left"
+            f"the {s.prompts} groups were filtered: {equal} have equal rewards, too few for the others, whatever the "
+            "prompts (dynamic sampling?). The guarantees speak of the prompts that were left"
         )
         yield Kind.FILTERED.finding(text, len(s))
 
 
 def _say_advantages(s: Summary, look: Look) -> Iterable[Finding]:
-    """Say that rewards differ within groups and yet sum to 0 in every one, as advantages do."""
-    size, sums = np.bincount(s.prompt), np.bincount(s.prompt, weights=s["reward"])
-    sizes = np.bincount(s.prompt, weights=np.abs(s["reward"]))
-    if ((size > 1) & (sizes > 0.0)).sum() >= 2 and not (np.abs(sums) > 1e-4 * sizes)[sizes > 0.0].any():
-        text = "rewards sum to 0 in every group: these are advantages, not raw rewards; the guarantees need raw rewards"
+    """Say that rewards are advantages: of one mean in every group, or of mean 0 and deviation 1 over the log."""
+    reward = s["reward"]
+    mean = np.bincount(s.prompt, weights=reward) / np.bincount(s.prompt)
+    tiny = 1e-4 * float(np.abs(reward).max())
+    if np.isin(reward, s.reading.reward_range).all() and abs(mean[0]) > tiny:
+        return  # advantages have no two values but where all groups are alike
+    vary = int((np.bincount(s.prompt, weights=np.abs(reward - mean[s.prompt])) > tiny).sum())
+    uneven = not np.array_equal(reward, np.round(reward, 2))
+    if np.ptp(mean) <= tiny and vary >= (2 if uneven else _EQUAL_MEANS):
+        text = (
+            f"rewards differ within groups, and have the mean {mean[0]:.3g} in every one: these are advantages or "
+            "ranks, not raw rewards; the guarantees need raw rewards"
+        )
         yield Kind.ADVANTAGES.finding(text, len(s))
+    elif uneven and abs(reward.mean()) <= 1e-4 and abs(reward.std() - 1.0) <= 1e-3 + 1.0 / len(s) and s.prompts > 1:
+        text = (
+            "rewards have mean 0 and deviation 1 over the whole log: these are advantages of a batch, not raw rewards; "
+            "the guarantees need raw rewards"
+        )
+        yield Kind.ADVANTAGES.finding(text, len(s))
+
+
+def _say_ungrouped(s: Summary, look: Look) -> Iterable[Finding]:
+    """Say that ids name responses, not prompts: by the prompts' tokens, or since neighbours are alike."""
+    number, n = s["prompt_number"], len(s)
+    if s.prompts < n or s.left_out.ungrouped.count == n or n < 2:
+        return
+    if number.all() and 2 * (different := np.unique(number).size) <= n:
+        text = f"each of {n} responses has an id of its own, but their prompts are of {different} different token lists"
+    elif (size := _alike_prompts(s["prompt_likeness"])) or (size := _alike_rewards(s)):
+        what = "prompts" if _alike_prompts(s["prompt_likeness"]) else "rewards"
+        text = f"each of {n} responses has an id of its own, but the {what} of every {size} rows are alike"
+    else:
+        return
+    text += ": is it one prompt, answered several times? (group_size, --group-size N: every N rows answer one prompt)"
+    yield Kind.UNGROUPED.finding(text, n)
+
+
+def _alike_prompts(likeness: FloatArray) -> int:
+    """Return the number of rows that have one prompt, but for a few tokens (a path, a time); 0 if no number has.
+
+    Then every row is more like the row before than any first row of a group is. Of n neighbours in independent order
+    that happens by chance once in as many logs as there are ways to choose these first rows.
+    """
+    n = likeness.size
+    for size in range(2, min(_LARGEST_GROUP, n // 2) + 1):
+        first = np.arange(n) % size == 0
+        ways = math.lgamma(n) - math.lgamma(n / size) - math.lgamma(n - n / size + 1.0)
+        if n % size or ways < _EVIDENCE + math.log(_LARGEST_GROUP):
+            continue
+        within, across = likeness[~first], likeness[first][1:]
+        if np.nanmin(within, initial=np.inf) > np.nanmax(across, initial=-np.inf) > -np.inf:
+            return size
+    return 0
+
+
+def _alike_rewards(s: Summary) -> int:
+    """Return the number of neighbours of which rewards are alike, and not of those half a group further; else 0."""
+    if "reward" not in s:
+        return 0
+    n = len(s)
+    high = (s["reward"] > min(float(np.median(s["reward"])), float(s["reward"].max()) * (1.0 - 1e-12))).astype(np.int64)
+    found = {}
+    for size in (k for k in range(2, _LARGEST_GROUP + 1) if n % k == 0 and n >= 8 * k):
+        rows = min(n, 512 * size)
+        half = size // 2
+        here, between = high[:rows].reshape(-1, size), high[half : rows - size + half].reshape(-1, size)
+        alike, moved = (neighbours_alike(some.sum(axis=1), size) for some in (here, between))
+        found[size] = alike - max(moved, 0.0)
+    best = max(found, key=lambda size: float(found[size]), default=0)
+    return best if found.get(best, 0.0) > _EVIDENCE + math.log(max(len(found), 1)) else 0
 
 
 def _say_equal_rewards(s: Summary, look: Look) -> Iterable[Finding]:
@@ -371,29 +476,38 @@ def _say_versions(s: Summary, look: Look) -> Iterable[Finding]:
         yield Kind.MIXTURE.finding(text, len(s))
 
 
-def _repeat_keys(drawn: Any, prompt: Any, s: Summary) -> Any:
-    """Return what two responses share that are one [N]: where no response names a prompt, any will do."""
-    named = s.left_out.ungrouped.count < len(s)
-    return np.where(drawn > 0, drawn + prompt * np.uint64(named), np.uint64(0))
-
-
 def _say_repeated(s: Summary, look: Look) -> Iterable[Finding]:
-    keys, times = np.unique(_repeat_keys(s["fingerprint"], s["prompt"], s), return_counts=True)
-    twice = (times > 1) & (keys > 0)
-    if again := int((times[twice] - 1).sum()):
-        first = _first_again(s, set(keys[twice].tolist()))
-        text = (
-            f"{many(again, 'response')} standing in the log twice (same prompt, bitwise the same rollout log-probs; "
-            f"first: {first}), too improbable to be drawn twice: they count twice here"
-        )
-        yield Kind.REPEATED.finding(text, again, first)
+    """Say that responses begin as earlier ones do: copies, also under other ids, or longer and shorter forms of one."""
+    key = s["beginning"]
+    keys, times = np.unique(key, return_counts=True)
+    twice = keys[(times > 1) & (keys > 0)]
+    again = np.isin(key, twice)
+    if not again.any():
+        return
+    count = int(again.sum()) - twice.size
+    copies, same_prompt = (
+        int(again.sum()) - np.unique(np.stack([key[again], s[name][again]]), axis=1).shape[1]
+        for name in ("fingerprint", "prompt")
+    )
+    first = _first_again(s, set(twice.tolist()))
+    kinds = {
+        "are copies": copies,
+        "are longer or shorter (chunks that repeat what was before?)": count - copies,
+        "have another prompt_id": count - same_prompt,
+    }
+    what = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
+    text = (
+        f"{many(count, 'response')} standing in the log twice: the rollout log-probs begin, bitwise, as those of an "
+        f"earlier one (first: {first}), too improbable to be drawn again; {what}"
+    )
+    yield Kind.REPEATED.finding(text, count, first)
 
 
 def _first_again(s: Summary, twice: set[int]) -> str:
-    """Return where the first response stands that stood in the log before."""
+    """Return where the first response stands that begins as one before it."""
     before: set[int] = set()
     for traces in s.log or ():
-        for i, key in enumerate(_repeat_keys(fingerprint(traces), prompt_keys(traces), s).tolist()):
+        for i, key in enumerate(beginning(traces).tolist()):
             if key in before:
                 return traces.where[i]
             if key in twice:
@@ -418,39 +532,57 @@ def _copied(s: Summary) -> bool:
 
 
 def _zeros(name: str) -> Check:
-    """Return the check for log-probs of exactly 0 in one policy where the other's are not near 0."""
+    """Return the check for tokens that are certain in one policy, and not in the other."""
 
     def look(part: Part) -> Look:
-        if not part.totals[f"{name}_zeros"]:
-            return Look()
         traces = part.traces
         values, other = (traces.rollout, traces.train) if name == "rollout" else (traces.train, traces.rollout)
-        fill = np.flatnonzero((values == 0.0) & (other < TRUE_ZERO))
+        apart = -part.sums["least"].min() if name == "rollout" else part.sums["largest"].max()
+        if not part.totals[f"{name}_zeros"] and apart < -_UNLIKELY:
+            return Look()
+        fill = np.flatnonzero(((values == 0.0) & (other < TRUE_ZERO)) | ((values > -_SURE) & (other < _UNLIKELY)))
+        if not fill.size:
+            return Look()
         places = [traces.locate(int(k)) for k in fill[:20]]
         first = ", ".join(str(position) for where, position in places if where == places[0][0])
-        return Look(Seen(fill.size, f"{places[0][0]}, positions {first}"))
+        exact = float(np.count_nonzero(values[fill] == 0.0))
+        return Look(Seen(fill.size, f"{places[0][0]}, positions {first}"), {"exact": exact})
 
     def say(s: Summary, look: Look) -> Iterable[Finding]:
-        if look.seen.count:
+        n, first = look.seen.count, look.seen.first
+        if not n:
+            return
+        zero = "exactly 0" if look.sums["exact"] == n else "0, but for rounding,"
+        text = f"{name}_logprobs is {zero} on {many(n, 'token')} (first: {first}) where the other policy's is not"
+        if n >= _PADDED_TOKENS and 2 * n > s.tokens:
+            kind, text = Kind.NOTHING_RECOMPUTED, f"{text}: there are no {name} log-probs in this log"
+        else:
             unmasked = "" if s.left_out.masked else ", and no mask is given"
-            text = (
-                f"{name}_logprobs is exactly 0 on {many(look.seen.count, 'token')} (first: {look.seen.first}) where "
-                f"the other policy's is not{unmasked}: tool output, padding or missing values filled with 0 (or top-p "
-                "left one token)? They count as policy tokens here; mask them"
-            )
-            yield Kind.FORCED_TOKENS.finding(text, look.seen.count, look.seen.first)
+            kind, text = Kind.FORCED_TOKENS, f"{text}{unmasked}: no policy chose these, but they count as policy tokens"
+        yield kind.finding(text, n, first)
 
     return Check(f"{name} zeros", say, look)
 
 
+def _look_both_zero(part: Part) -> Look:
+    """Count tokens with both log-probs exactly 0, and how many stretches they are."""
+    zero = (part.traces.rollout == 0.0) & (part.traces.train == 0.0)
+    stretches = np.count_nonzero(zero[1:] > zero[:-1]) + int(zero[0])
+    return Look(_seen(part.traces, zero).seen, {"stretches": float(stretches)})
+
+
 def _say_both_zero(s: Summary, look: Look) -> Iterable[Finding]:
+    """Say whether tokens with both log-probs exactly 0 stand in blocks, as padding does, or are scattered."""
     n, at_ends = look.seen.count, s.looks["equal tails"].sums["tokens"]
-    if s.tokens >= _PADDED_TOKENS and n > max(_PADDED * s.tokens, at_ends) and not _copied(s):
-        text = (
-            f"both log-probs are exactly 0 on {n} of {many(s.tokens, 'token')} (first: {look.seen.first}): padding? "
-            "They count as policy tokens here; mask them"
-        )
+    if s.tokens < _PADDED_TOKENS or n <= max(_PADDED * s.tokens, at_ends) or _copied(s):
+        return
+    text = f"both log-probs are exactly 0 on {n} of {many(s.tokens, 'token')} (first: {look.seen.first})"
+    if n * (s.tokens - n) > _BLOCKS * s.tokens * look.sums["stretches"]:
+        text += ", in blocks: padding, or tool output? They count as policy tokens here; mask them"
         yield Kind.PADDING.finding(text, n, look.seen.first)
+    else:
+        text += ", scattered: certain under both, so they add nothing to a divergence, and lower means per token"
+        yield Kind.ROUNDING.finding(text, n, look.seen.first)
 
 
 def _look_equal_tails(part: Part) -> Look:
@@ -613,17 +745,62 @@ _REGRESSION = ("x", "d", "xx", "dd", "xd")
 
 def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that one policy was sharpened or flattened: d is nearly a linear function of x = log roll."""
-    n, (x, d, xx, dd, xd) = s.tokens, (look.sums[name] for name in _REGRESSION)
-    spread, scatter, joint = n * xx - x * x, n * dd - d * d, n * xd - x * d
-    if n < _RELATION_TOKENS or not (spread > 0.0 and scatter > 0.0):
+    shape = Shape(s)
+    if s.tokens < _RELATION_TOKENS or shape.explained < _RELATION or abs(shape.slope) < 0.01:
         return
-    explained, slope = joint * joint / (spread * scatter), joint / spread
-    if explained >= _RELATION and abs(slope) >= 0.01:
-        text = (
-            f"log theta - log roll is nearly a linear function of log roll (slope {slope:.3g}, {explained:.0%} of its "
-            "variance): one of the two was taken at another temperature, or scaled"
-        )
-        yield Kind.TEMPERATURE.finding(text, n)
+    kind = Kind.OTHER_BASE if shape.base else Kind.TEMPERATURE
+    text = (
+        f"log theta - log roll is nearly a linear function of log roll (slope {shape.slope:.3g}, "
+        f"{shape.explained:.0%} of its variance): "
+        + (shape.base or "one of the two was taken at another temperature, or scaled")
+    )
+    yield kind.finding(text, s.tokens)
+
+
+def _cut(end: float, digits: int) -> str:
+    """Return what a value is called that somebody chose for a limit: a round ratio, or whole nats; else nothing."""
+    ratio, tolerance = math.exp(min(end, 700.0)), 10.0**-digits * 3e-3
+    if 5.0 <= end == float(f"{end:.2g}"):
+        return f"{end:g}"
+    near = float(f"{ratio:.{digits}g}")
+    return f"log {near:g}" if near > 1.0 and abs(ratio - near) <= tolerance * near else ""
+
+
+def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str) -> Check:
+    """Return the check for values that end at a round number, and stand there more often than a tail would.
+
+    Of honest ones fewer and fewer are nearer and nearer to the largest. In a tiny vocabulary many can be at it: but
+    these are one and the same token, with one log-prob.
+    """
+
+    def look(part: Part) -> Look:
+        far, traces = values(part.traces), part.traces
+        end = float(far.max())
+        decimal = _few_decimals(traces.rollout[:_SAMPLE]) and _few_decimals(traces.train[:_SAMPLE])
+        tops = {"end": (end, "")}
+        if end <= 0.05 or not (cut := _cut(end, 2 if decimal else 3)):
+            return Look(tops=tops)
+        near = far >= end - (1.1e-4 if decimal else 3e-6)
+        n, below = int(near.sum()), int(((far >= (1.0 - _CUT) * end) & ~near).sum())
+        if n < max(_CUT_TOKENS, below) or np.unique(getattr(traces, other)[near]).size <= _CUT_TOKENS // 2:
+            return Look(tops=tops)
+        return Look(_seen(traces, near).seen, {cut: float(n)}, tops)
+
+    def say(s: Summary, look: Look) -> Iterable[Finding]:
+        end = look.tops["end"][0]
+        for cut in sorted({_cut(end, digits) for digits in (2, 3)} & look.sums.keys())[:1]:
+            n = look.sums[cut]
+            text = (
+                f"{name} is exactly {cut} on {many(int(n), 'token')} (first: {look.seen.first}), and never more: "
+                "it was cut off there, and divergences are lower limits"
+            )
+            yield Kind.CENSORED.finding(text, n, look.seen.first)
+
+    return Check(f"cut: {name}", say, look)
+
+
+def _few_decimals(values: FloatArray) -> bool:
+    return bool((np.abs(values * 1e4 - np.round(values * 1e4)) < 1e-6).all())
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
@@ -663,9 +840,11 @@ def _rounding(name: str) -> Check:
         dtype = next((dtype for dtype in _BITS if not look.sums[f"not {dtype}"]), "")
         if look.seen.count >= 32 and look.sums["not whole"] and dtype:
             step = abs(look.sums["size"]) / look.seen.count * 2.0 ** -_BITS[dtype]
+            floor = step**2 / 6.0
             text = (
                 f"{name}_logprobs are {dtype} numbers: each is off by up to {step:.2g} (at their mean size), which "
-                f"puts a floor of about {step**2 / 6:.1g} nats per token under every divergence"
+                f"puts a floor of about {floor:.1g} nats per token under every divergence, "
+                f"{floor * s['length'].mean():.2g} per response, where kl_seq (k3) is {s['k3_sum'].mean():.2g}"
             )
             yield Kind.ROUNDING.finding(text, s.tokens)
 
@@ -781,21 +960,27 @@ def contradiction(summary: Summary, name: str, why: str) -> Finding:
 CHECKS: tuple[Check, ...] = (
     Check("shift", _say_shift, _look_shift),
     Check("suprema", look=_look_suprema),  # held against what is assumed
+    Check("ends", look=_look_ends),
+    _zeros("rollout"),
+    _zeros("train"),
+    _cut_off("log theta - log roll", lambda t: t.log_ratio, "rollout"),
+    _cut_off("log roll - log theta", lambda t: -t.log_ratio, "rollout"),
+    _cut_off("-rollout_logprobs", lambda t: -t.rollout, "train"),
+    _cut_off("-train_logprobs", lambda t: -t.train, "rollout"),
     Check("mean ratio", _say_mean_ratio),
     Check("refuted", _say_refuted),
-    Check("one ratio", _say_one_ratio, _look_ends),
+    Check("one ratio", _say_one_ratio),
     Check("copied", _say_copied, lambda part: _totals(part, "unequal")),
     Check("repeated", _say_repeated),
     Check("temperature", _say_relation, lambda part: _totals(part, *_REGRESSION)),
+    Check("ungrouped", _say_ungrouped),
     Check("steps", _say_steps, across_steps=True),
     Check("versions", _say_versions),
     Check("unequal groups", _say_unequal, needs="reward"),
     Check("filtered", _say_filtered, needs="reward"),
     Check("advantages", _say_advantages, needs="reward"),
     Check("equal rewards", _say_equal_rewards, needs="reward"),
-    _zeros("rollout"),
-    _zeros("train"),
-    Check("both zero", _say_both_zero, lambda p: _seen(p.traces, (p.traces.rollout == 0.0) & (p.traces.train == 0.0))),
+    Check("both zero", _say_both_zero, _look_both_zero),
     Check("equal tails", _say_equal_tails, _look_equal_tails),
     _fillers("rollout"),
     _fillers("train"),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
 from bounds.divergence.rows import k2, k3
-from bounds.logs.traces import TraceSet, fingerprint
+from bounds.logs.traces import NO_PROMPT_TEXT, TraceSet, beginning, fingerprint
 from bounds.masks.statistics import OFF_POLICY, Tokens, pooled
 
 #: Compiling takes two seconds: not worth it for a log with fewer tokens.
@@ -111,6 +111,17 @@ def _exact(name: str) -> _Column:
     return lambda part: part.total(part.traces.exact.get(name))
 
 
+def _prompt_text(name: str) -> _Column:
+    """Return the column of what is known of the prompts' tokens, also where they are not logged."""
+
+    def column(part: Part) -> npt.NDArray[Any]:
+        text = part.traces.prompt_text
+        found = np.full(len(part.traces), NO_PROMPT_TEXT) if text is None else text
+        return np.ascontiguousarray(found[name])
+
+    return column
+
+
 def _engine(part: Part) -> FloatArray | None:
     old = part.traces.old
     return None if old is None else part.total(part.traces.rollout - old)
@@ -159,6 +170,9 @@ COLUMNS: Mapping[str, _Column] = MappingProxyType(
         "engine_sum": _engine,  # sum (log roll - log old)
         "reward": lambda part: part.traces.reward,
         "fingerprint": lambda part: fingerprint(part.traces),
+        "beginning": lambda part: beginning(part.traces),
+        "prompt_number": _prompt_text("number"),
+        "prompt_likeness": _prompt_text("likeness"),
     }
 )
 

@@ -412,15 +412,25 @@ def _rows(batches: Iterable[Batch]) -> Iterator[Row]:
 
 
 def _grouped(rows: Iterable[Row], path: Path, size: int) -> Iterator[Row]:
-    """Give every ``size`` rows of a file one prompt; what the rows say of prompts must agree."""
+    """Give every ``size`` rows of a file one prompt; what the rows say of prompts must agree.
+
+    Ids that all differ name the responses, and say nothing of prompts: where the first two rows have two ids, no id may
+    come again.
+    """
     said: object = None
+    ids: set[int] | None = None  # hashes of those that were seen, where they name responses
     row = -1
     for row, (where, record) in enumerate(rows):
-        own = record.get("prompt_id") if record.get("prompt_id") is not None else record.get("prompt_tokens")
+        name = record.get("prompt_id")
+        own = record.get("prompt_tokens") if name is None else name
+        if row == 1 < size and None not in (name, said) and not same(name, said):
+            ids = {hash(str(said))}
         if row % size == 0:
             said = own
-        elif not same(own, said):
+        if (row % size and not same(own, said)) if ids is None else hash(str(name)) in ids:
             raise TraceError(f"{where}: group_size={size} puts it with rows of another prompt")
+        if ids is not None:
+            ids.add(hash(str(name)))
         yield where, {**record, "prompt_id": f"{path}: group {row // size}"}
     if (row + 1) % size:
         raise TraceError(f"{path}: {many(row + 1, 'row')}, which is no multiple of group_size={size}")

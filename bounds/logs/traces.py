@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -35,6 +36,10 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 #: Attributes of a TraceSet with an entry for each policy token.
 _PER_TOKEN = ("rollout", "train", "old", "kept", "tokens", "versions")
+#: Of the tokens of a response's prompt: a number for all of them (0: not logged), and the share that they have in
+#: common with the prompt of the row before (NaN: not known).
+PROMPT_TEXT = np.dtype([("number", np.uint64), ("likeness", np.float64)])
+NO_PROMPT_TEXT = np.array((0, np.nan), PROMPT_TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class TraceSet:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # step, ... of each response, where logged
     tokens: npt.NDArray[Any] | None = None  # ids or texts [tokens]
     versions: npt.NDArray[Any] | None = None  # of the weights that drew each token [tokens], where that is logged
+    prompt_text: npt.NDArray[Any] | None = None  # PROMPT_TEXT [N], where prompts are logged as tokens
     left_out: LeftOut = LeftOut()
     horizon_guessed: bool = False
 
@@ -286,6 +292,7 @@ class TraceSet:
             },
             tokens=_if_all(seen, "tokens"),
             versions=_if_all(seen, VERSIONS),
+            prompt_text=_prompt_text(seen.batch.row_field("prompt_tokens")),
         )
         if not seen.used.all():
             part = part.select(seen.used)
@@ -309,7 +316,7 @@ class TraceSet:
         if not full:
             raise no_response(left_out)
         columns: dict[str, Any] = {}
-        for name in (*_PER_TOKEN, "reward"):
+        for name in (*_PER_TOKEN, "reward", "prompt_text"):
             arrays = [getattr(part, name) for part in full]
             columns[name] = None if any(values is None for values in arrays) else np.concatenate(arrays)
         if any(part.kept is not None for part in full):
@@ -347,6 +354,7 @@ class TraceSet:
             prompt=prompt,
             prompt_ids=tuple(self.prompt_ids[k] for k in codes),
             reward=None if self.reward is None else self.reward[keep],
+            prompt_text=None if self.prompt_text is None else self.prompt_text[keep],
             where=tuple(self.where[i] for i in rows),
             labels={name: tuple(texts[i] for i in rows) for name, texts in self.labels.items()},
         )
@@ -400,6 +408,52 @@ def fingerprint(traces: TraceSet) -> npt.NDArray[np.uint64]:
         number = (number ^ values.view(np.uint64)) * _ODD
         number ^= number >> np.uint64(32)
     return np.where(total < _DRAWN_ONCE, np.maximum(number, np.uint64(1)), np.uint64(0))
+
+
+def beginning(traces: TraceSet) -> npt.NDArray[np.uint64]:
+    """Return a number [N] for how each response begins: responses drawn independently do not agree in it.
+
+    It stands for the rollout log-probs up to the token where they make the beginning too improbable to be drawn twice
+    (0 where none does). A token counts towards that only if its log-prob differs from that of the token before: where
+    all tokens are equally likely, values do not tell them apart.
+    """
+    first, roll = traces.starts[:-1], traces.rollout
+    other = np.diff(roll, prepend=1.0) != 0.0
+    other[first] = True
+    steps = np.where(other, np.minimum(roll, 0.0), 0.0)
+    sums = np.cumsum(steps)
+    end = np.searchsorted(-sums, -(sums[first] - steps[first] + _DRAWN_ONCE), side="right") + 1
+    known = end <= traces.starts[1:]
+    size = np.where(known, end - first, 1)
+    starts = np.cumsum(size) - size
+    order = np.arange(size.sum()) - np.repeat(starts, size)
+    numbers = (roll[np.repeat(first, size) + order].view(np.uint64) + order.astype(np.uint64)) * _ODD
+    numbers = (numbers ^ (numbers >> np.uint64(29))) * _ODD
+    return np.where(known, np.maximum(np.add.reduceat(numbers, starts), np.uint64(1)), np.uint64(0))
+
+
+def _prompt_text(prompts: Sequence[Any]) -> npt.NDArray[Any] | None:
+    """Return :data:`PROMPT_TEXT` of rows, from the tokens of their prompts."""
+    if all(tokens is None for tokens in prompts):
+        return None
+    found = np.full(len(prompts), NO_PROMPT_TEXT)
+    before = None
+    for row, tokens in enumerate(prompts):
+        now = None if tokens is None else np.asarray(tokens)
+        if now is not None and now.size:
+            found["number"][row] = int.from_bytes(hashlib.blake2b(now.tobytes(), digest_size=7).digest()) + 1
+            if before is not None and before.size:
+                found["likeness"][row] = _likeness(before, now)
+        before = now
+    return found
+
+
+def _likeness(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    """Return the share of tokens that two texts have in common, read from their starts, their ends, or both."""
+    least = min(a.size, b.size)
+    from_start, from_end = a[:least] == b[:least], (a[a.size - least :] == b[b.size - least :])[::-1]
+    outer = sum(least if same.all() else int(np.argmin(same)) for same in (from_start, from_end))
+    return max(int(from_start.sum()), int(from_end.sum()), min(outer, least)) / max(a.size, b.size)
 
 
 def no_response(left_out: LeftOut) -> TraceError:
