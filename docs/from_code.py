@@ -25,6 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 import bounds
 from bounds.cli import COMMANDS
 from bounds.cli.main import main
+from bounds.glossary import GLOSSARY
 from bounds.masks.trainers import TRAINERS, option_names
 from bounds.questions.trainer_metrics import RULES_OF_THUMB, TRAINER_METRICS
 from bounds.rules.profile import FIELDS
@@ -138,6 +139,22 @@ class RulesOfThumb(_FromCode):
         yield from _table(["trainer", "number", "called healthy below", "D", "error", "where"], rows)
 
 
+class Glossary(_FromCode):
+    """Every name, and what it means."""
+
+    def text(self) -> Iterator[str]:
+        yield from (".. glossary::", "   :sorted:", "")
+        for name, meaning in GLOSSARY.items():
+            yield from (f"   {_escaped(name)}", f"      {_escaped(meaning.text)}")
+            if meaning.formula:
+                yield from ("", f"      {_formula(meaning.formula)}")
+            yield ""
+
+
+def _formula(text: str) -> str:
+    return f":math:`{text}`" if "\\" in text else f"``{text}``"
+
+
 class CommandHelp(_FromCode):
     """The help of each command, as it is printed."""
 
@@ -244,6 +261,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         ("trainer-masks", TrainerMasks),
         ("trainer-scalars", TrainerScalars),
         ("rules-of-thumb", RulesOfThumb),
+        ("glossary-of-names", Glossary),
     ):
         app.add_directive(name, directive)
     app.connect("autodoc-skip-member", _skip)

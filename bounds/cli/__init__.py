@@ -14,6 +14,7 @@ COMMANDS = {
     "split": ("package", "Set prompts aside before a training."),
     "formats": ("package", "The logs that are read, and how to export them."),
     "figures": ("package", "Draw figures and the tables of the paper."),
+    "glossary": ("package", "What a name in an output or an option means."),
     "verify": ("package", "Check every rule in symbols and on examples."),
 }
 

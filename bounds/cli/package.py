@@ -1,4 +1,4 @@
-"""Commands about files and the package itself: split, formats, figures, verify."""
+"""Commands about files and the package itself: split, formats, figures, glossary, verify."""
 
 from __future__ import annotations
 
@@ -67,10 +67,29 @@ def _names() -> list[str]:
     return [*FIGURES, *TABLES]
 
 
+def _glossary() -> Iterable[str]:
+    from bounds.glossary import GLOSSARY
+
+    return GLOSSARY
+
+
+@command("glossary", "trm-bounds glossary kl_seq", "NAME is a name in an output or an option; without: all names.")
+@click.argument("names", nargs=-1, metavar="[NAME ...]", shell_complete=suggest(_glossary))
+@as_json
+def glossary(names: tuple[str, ...], as_json: bool) -> None:
+    """Print what names mean."""
+    from bounds.glossary import GLOSSARY, term
+    from bounds.results import jsonable
+
+    found = {name: term(name) for name in names} or dict(GLOSSARY)
+    lines = (f"{name}: {meaning}" for name, meaning in found.items())
+    print(json.dumps(jsonable(found)) if as_json else "\n".join(lines))
+
+
 @command(
     "figures",
     "trm-bounds figures comparison scaling --out figures",
-    "NAME is a figure (comparison, scaling, regimes, adaptive_routes, tightness, length_bias, certificate, "
+    "NAME is a figure (comparison, verdict, scaling, regimes, adaptive_routes, tightness, length_bias, certificate, "
     "run_over_time, mask_tradeoff) or a table (table_bounds, table_bounds_by_size, table_length_bias); without: all.",
 )
 @click.argument("names", nargs=-1, metavar="[NAME ...]", shell_complete=suggest(_names))
