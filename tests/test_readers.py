@@ -99,6 +99,16 @@ HALVES = {
     "openai batch": lambda folder: writers.openai(folder, example(), batch=True),
     "sglang": lambda folder: writers.sglang(folder, example()),
     "sglang pairs": lambda folder: writers.sglang(folder, example(), elements=2),
+    "sglang chat": lambda folder: writers.sglang_forms(folder, example(), form="chat"),
+    "sglang values": lambda folder: writers.sglang_forms(folder, example(), form="values"),
+    "sglang objects": lambda folder: writers.sglang_forms(folder, example(), form="objects"),
+    "completions": lambda folder: writers.completions(folder, example()),
+    "completions, texts only": lambda folder: writers.completions(folder, example(), ids=False),
+    "completions with echo": lambda folder: writers.completions_with_echo(folder, example()),
+    "verifiers": lambda folder: writers.verifiers(folder, example()),
+    "nemo-gym": lambda folder: writers.nemo_gym(folder, example()),
+    "atropos": lambda folder: writers.atropos(folder, example()),
+    "responses": lambda folder: writers.responses_api(folder, example()),
 }
 WITHOUT_REWARD = ("prime-rl", "trl recipe")
 
@@ -144,6 +154,11 @@ def one_of_each(folder):
         ("openai", scored),
         ("openai", writers.openai(folder / "batch", few, batch=True)[0]),
         *(("sglang", half) for half in native),
+        *((n, HALVES[n](folder / n)[0]) for n in FORMATS if n in HALVES and n not in ("openai", "sglang")),
+        ("openai", writers.completions(folder / "completions", few)[0]),
+        ("openai", writers.completions_with_echo(folder / "echo", few)[0]),
+        *(("sglang", writers.sglang_forms(folder / form, few, form=form)[0]) for form in ("values", "objects")),
+        ("openai", writers.sglang_forms(folder / "chat", few, form="chat")[0]),
         ("trl-text", table),
         *texts,
         ("pickle", pickled),
@@ -162,7 +177,7 @@ def test_each_file_is_recognised_by_exactly_one_format_whatever_its_name(tmp_pat
         path.rename(nameless)
         assert [f.name for f in FORMATS.values() if f.recognises(look(nameless))] == [name]
         seen.add(name)
-    assert seen == FORMATS.keys() - {"slime", "slime-rollout"}  # these are in tests/extras
+    assert seen == FORMATS.keys() - {"slime", "slime-rollout", "miles", "miles-loss"}  # these are in tests/extras
 
 
 def test_a_file_that_two_formats_recognise_needs_a_name(tmp_path):
@@ -206,7 +221,7 @@ def test_forced_formats(tmp_path):
         bounds.read_traces(path, format="pickl")
 
 
-@pytest.mark.parametrize("name", [*writers.TEXT_DUMPS, "trl-text"])
+@pytest.mark.parametrize("name", ["verl-text", "areal-text", "ms-swift-text", "trl-text"])
 def test_dumps_of_text_are_answered_with_the_switch_that_would_help(tmp_path, name):
     path = dict(one_of_each(tmp_path))[name]
     switch = {
@@ -218,6 +233,157 @@ def test_dumps_of_text_are_answered_with_the_switch_that_would_help(tmp_path, na
     for given in (path, path.parent if name != "trl-text" else path):
         with pytest.raises(bounds.TraceError, match=f"holds? text and no log-probs.*{switch}"):
             bounds.read_traces(given)
+
+
+# --- what is there is named, and what is not ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"optim/kl_sample_train_v2": 9e-5, "step": 0},
+            r"v2 = 9e-05 is a mean over tokens of k2.* so 0.369 nats a response of "
+            r"4096 tokens .*would be at most 0.369.* guarantees nothing",
+        ),
+        (
+            {"step": 1, "data": {"rollout_corr/k3_kl": 0.00033, "response_length/mean": 1605.0}},
+            r"rollout_corr/k3_kl = 0.00033 is a mean over tokens of k3, so 0.53 nats a response of 1605 tokens",
+        ),
+        ({"step": 1, "data": {"actor/pg_loss": 0.1}}, "scalars, no log: none of them compares the two policies"),
+        ({"train/mismatch_kl": 0.01, "step": 3}, "41 nats a response of 4096 tokens .if they have that many."),
+        ({"sampling/sampling_logp_difference/max": 3.0}, "the largest .d. that was sampled, no supremum"),
+    ],
+)
+def test_scalars_of_trainers_are_told_for_what_they_are(tmp_path, row, message):
+    path = writers.lines(tmp_path / "metrics.jsonl", [row, row])
+    for given in (path, tmp_path):
+        with pytest.raises(bounds.TraceError, match=message):
+            bounds.read_traces(given)
+
+
+def test_a_table_of_scalars_is_told_for_what_it_is(tmp_path):
+    path = tmp_path / "export.csv"
+    path.write_text('"Step","run - rollout_corr/kl"\n"1","0.0012"\n"2","0.00002"\n')
+    with pytest.raises(
+        bounds.TraceError, match=r"run - rollout_corr/kl = 2e-05 is a mean over tokens of k1, which may cancel"
+    ):
+        bounds.read_traces(path)
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(bounds.TraceError, match="no known format"):
+        bounds.read_traces(path)
+
+
+MU, PI = [-0.5, -1.0], [-0.6, -0.9]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"sampling_per_token_logps": MU, "old_per_token_logps": PI},
+            "rollout_logprobs is missing; is it 'sampling_per_token_logps'",
+        ),
+        ({"old_per_token_logps": PI, "reward": 1.0}, r"rollout_logprobs is missing \("),
+        ({"rollout_logprobs": MU, "rollout_log_probs": MU, "ref_logprobs": PI}, r"train_logprobs is missing \("),
+        ({"rollout_logprobs": MU, "old_log_probs": PI}, "train_logprobs is missing; is it 'old_log_probs'"),
+        ({"rollout_logprobs": MU, "trainlogprobs": PI}, "train_logprobs is missing; is it 'trainlogprobs'"),
+        ({"train_logprobs": PI, "rolloutlogprobs": MU}, "rollout_logprobs is missing; is it 'rolloutlogprobs'"),
+        ({"rollout_logprobs": MU, "train_rollout_log_ratio": PI}, r"train_logprobs is missing \("),
+    ],
+)
+def test_a_hint_never_names_a_column_of_the_other_policy(row, message):
+    with pytest.raises(bounds.TraceError, match=message):
+        bounds.TraceSet.from_records([row])
+
+
+def test_rewards_and_prompts_under_another_name_are_pointed_at(tmp_path):
+    rows = [
+        {"uid": f"u{k // 4}", "reward_score": 1.0, **{n: r[n] for n in r if n.endswith("probs")}}
+        for k, r in enumerate(example()[:8])
+    ]
+    said = warnings_of(writers.lines(tmp_path / "log.jsonl", rows))
+    assert sum("no reward, but reward_score, which is not read" in w for w in said) == 1
+    assert sum("no prompt_id, but uid, which is not read" in w for w in said) == 1
+    row = {
+        "token_loss_mask": [[0, 1, 1]],
+        "generation_logprobs": [[0, *MU]],
+        "prev_logprobs": [[0, *PI]],
+        "reward": 1.0,
+    }
+    assert bounds.read_traces(writers.lines(tmp_path / "nemo.jsonl", [row]), horizon=4).reward == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([5], "1 ids and 2 log-probs in this response: the server takes the stop token off its ids only"),
+        ([5, 6, 7, 8], "4 ids and 2 log-probs in this response: tokens .of a tool call"),
+    ],
+)
+def test_tokens_that_are_in_one_list_only_are_counted(tmp_path, ids, message):
+    content = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -0.2}]
+    forms = {
+        "chat": {"choices": [{"token_ids": ids, "logprobs": {"content": content}}]},
+        "completions": {"choices": [{"token_ids": ids, "logprobs": {"tokens": ["a", "b"], "token_logprobs": MU}}]},
+        "sglang": {"meta_info": {"output_token_logprobs_val": MU, "output_token_logprobs_idx": ids}},
+        "verifiers": {"trajectory": [{"tokens": {"completion_ids": ids, "completion_logprobs": MU}}]},
+        "nemo-gym": {
+            "responses_create_params": {},
+            "response": {"output": [{"generation_token_ids": ids, "generation_log_probs": MU}]},
+        },
+    }
+    for name, row in forms.items():
+        with pytest.raises(bounds.TraceError, match=f"{name}.jsonl:1: row 0: {message}"):
+            bounds.read_traces(writers.lines(tmp_path / f"{name}.jsonl", [row]))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"trajectory": [{"tokens": None}]}, r"trajectory\[0\] has no tokens.completion_logprobs"),
+        ({"trajectory": []}, "no model call with token ids and log-probs"),
+        (
+            {"responses_create_params": {}, "response": {"output": [{"type": "function_call_output"}]}},
+            "no model call with",
+        ),
+        ({"tokens": [[1]], "masks": [[1]], "scores": [1.0]}, "the group has no inference_logprobs"),
+        (
+            {"tokens": [[1]], "masks": [[1]], "scores": [], "inference_logprobs": [[-1.0]]},
+            "must be of as many responses",
+        ),
+        (
+            {"object": "response", "output": [{"type": "reasoning"}]},
+            r"output\[0\] \(reasoning\) has none; tokens of reasoning",
+        ),
+        (
+            {"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [None, -1.0]}}]},
+            "it holds scored text, the other half",
+        ),
+        (
+            {"meta_info": {"output_token_logprobs": [[-0.1]]}},
+            r"output_token_logprobs\[0\] must be a log-prob and a token id",
+        ),
+    ],
+)
+def test_rollouts_without_what_is_needed(tmp_path, row, message):
+    with pytest.raises(bounds.TraceError, match=rf"x.jsonl:1: row 0: .*{message}"):
+        bounds.read_traces(writers.lines(tmp_path / "x.jsonl", [row]))
+
+
+def test_texts_of_tokens_join_halves_of_different_length_or_not_at_all(tmp_path):
+    sampled, scored = writers.completions(tmp_path, example()[:4], ids=False)
+    assert len(bounds.read_traces(sampled, train=scored)) == 4
+    scored.write_text(scored.read_text().replace('"t', '"u', 9))
+    with pytest.raises(bounds.TraceError, match="halves of different length need token ids"):
+        bounds.read_traces(sampled, train=scored)
+
+
+@pytest.mark.parametrize("layout", ["nemo-rl", "prime-rl"])
+def test_token_ids_of_trainers_feed_explain(tmp_path, layout):
+    traces = bounds.read_traces(BOTH[layout](tmp_path), horizon=256)
+    expected = [t for r in example() for t in writers.response_tokens(r)]
+    assert sorted(traces.tokens.tolist()) == sorted(expected)
 
 
 class Malicious:

@@ -186,6 +186,163 @@ def sglang(folder, records, *, elements=3):
     return paths
 
 
+def scored(folder, records, *, tool=False):
+    """What vLLM answers to a request that scores prompt and response: ``prompt_logprobs``, keyed by token id."""
+    rows = []
+    for record in records:
+        tokens, _, pi, _ = sequence(record, tool=tool)
+        entries = [{str(t): {"logprob": x}} for t, x in zip(tokens, pi, strict=True)]
+        rows.append({"id": "s", "choices": [{"index": 0, "text": ""}], "prompt_logprobs": [None, *entries[1:]]})
+    return lines(folder / "scored.jsonl", rows)
+
+
+def completions(folder, records, *, ids=True):
+    """``/v1/completions``: sampled responses, and the text that was echoed with its log-probs."""
+    sampled, echoed = [], []
+    for record in records:
+        prompt, tokens = prompt_tokens(record), response_tokens(record)
+        texts = [f"t{t}" for t in tokens]
+        said = {"tokens": texts, "token_logprobs": record["rollout_logprobs"], "top_logprobs": None}
+        choice = {"index": 0, "text": "...", "logprobs": said, "finish_reason": "stop"}
+        known = {"token_ids": tokens, "prompt_token_ids": prompt} if ids else {"prompt_id": record["prompt_id"]}
+        sampled.append({"object": "text_completion", "choices": [{**choice, **known, "reward": record.get("reward")}]})
+        values = [None, *[-2.5] * (len(prompt) - 1), *record["train_logprobs"]]
+        said = {"tokens": [*(f"t{t}" for t in prompt), *texts], "token_logprobs": values}
+        echoed.append({"object": "text_completion", "choices": [{"index": 0, "text": "...", "logprobs": said}]})
+    return lines(folder / "sampled.jsonl", sampled), lines(folder / "scored.jsonl", echoed)
+
+
+def completions_with_echo(folder, records):
+    """Prompt and response in one answer, whose usage says where the response begins."""
+    rows = []
+    for record in records:
+        prompt, tokens = prompt_tokens(record), response_tokens(record)
+        values = [None, *[-2.5] * (len(prompt) - 1), *record["rollout_logprobs"]]
+        said = {"tokens": [f"t{t}" for t in (*prompt, *tokens)], "token_logprobs": values}
+        choice = {"index": 0, "text": "...", "logprobs": said, "token_ids": tokens}
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
+        beside = {"prompt_id": record["prompt_id"], "reward": record.get("reward")}
+        rows.append({"choices": [choice], "usage": usage, **beside})
+    return lines(folder / "sampled.jsonl", rows), scored(folder, records)
+
+
+def sglang_forms(folder, records, *, form):
+    """SGLang's other forms: in a chat's ``meta_info``, as values beside ids, as objects."""
+    rows = []
+    for record in records:
+        tokens, values = response_tokens(record), record["rollout_logprobs"]
+        pairs = list(zip(values, tokens, strict=True))
+        meta = {
+            "chat": {"output_token_logprobs": pairs},
+            "values": {"output_token_logprobs_val": values, "output_token_logprobs_idx": tokens},
+            "objects": {"output_token_logprobs": [{"token_id": t, "logprob": x} for x, t in pairs]},
+        }[form]
+        beside = {"prompt_id": record["prompt_id"], "reward": record.get("reward")}
+        answer = {"meta_info": {"id": "x", **meta}}
+        rows.append(
+            {**({"choices": [{"index": 0, "logprobs": None, **answer}]} if form == "chat" else answer), **beside}
+        )
+    return lines(folder / "sampled.jsonl", rows), scored(folder, records)
+
+
+def calls(record):
+    """Two model calls with tool output between them: prompt, tokens and log-probs of each."""
+    prompt = prompt_tokens(record)
+    tokens, mu, _, mask = (column[len(prompt) :] for column in sequence(record))
+    first, then = mask.index(0), len(mask) - mask[::-1].index(0)
+    yield prompt, tokens[:first], mu[:first]
+    if then < len(mask):
+        yield [*prompt, *tokens[:then]], tokens[then:], mu[then:]
+
+
+def verifiers(folder, records):
+    """``results.jsonl`` with the column ``trajectory``."""
+    rows = []
+    for record in records:
+        steps = [
+            {"prompt": [], "completion": [], "reward": None, "tokens": {
+                "prompt_ids": prompt, "prompt_mask": [0] * len(prompt), "completion_ids": tokens,
+                "completion_mask": [1] * len(tokens), "completion_logprobs": values}}
+            for prompt, tokens, values in calls(record) if tokens
+        ]  # fmt: skip
+        named = {"example_id": record["prompt_id"], "task": "maths", "reward": record.get("reward")}
+        rows.append({**named, "prompt": [], "completion": [], "answer": "5", "trajectory": steps})
+    return lines(folder / "results.jsonl", rows), scored(folder, records, tool=True)
+
+
+def nemo_gym(folder, records):
+    """Rollouts as the Responses API says them, with token ids; outputs of tools have none."""
+    rows = []
+    for record in records:
+        drawn = [
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "..."}],
+             "prompt_token_ids": prompt, "generation_token_ids": tokens, "generation_log_probs": values}
+            for prompt, tokens, values in calls(record) if tokens
+        ]  # fmt: skip
+        drawn.insert(1, {"type": "function_call_output", "output": "4"})
+        rows.append(
+            {"responses_create_params": {"input": []}, "response": {"output": drawn}, "reward": record.get("reward")}
+        )
+    return lines(folder / "rollouts.jsonl", rows), scored(folder, records, tool=True)
+
+
+def atropos(folder, records):
+    """Groups of responses; -100 in the mask and 1.0 as a log-prob where the policy drew nothing."""
+    groups = []
+    for group in by_prompt(records).values():
+        columns = [sequence(record) for record in group]
+        groups.append(
+            {
+                "tokens": [tokens for tokens, _, _, _ in columns],
+                "masks": [[t if m else -100 for t, m in zip(c[0], c[3], strict=True)] for c in columns],
+                "inference_logprobs": [[x if m else 1.0 for x, m in zip(c[1], c[3], strict=True)] for c in columns],
+                "scores": [record.get("reward", 0.0) for record in group], "messages": None, "ref_logprobs": None,
+            }
+        )  # fmt: skip
+    return lines(folder / "groups.jsonl", groups), scored(folder, records, tool=True)
+
+
+def responses_api(folder, records):
+    """``/v1/responses``: texts of tokens in two messages; scored by an echo, which has the same texts."""
+    rows = []
+    for record in records:
+        said = [
+            {"token": f"t{t}", "logprob": x}
+            for t, x in zip(response_tokens(record), record["rollout_logprobs"], strict=True)
+        ]
+        half = len(said) // 2
+        messages = [
+            {"type": "message", "content": [{"type": "output_text", "text": "...", "logprobs": some}]}
+            for some in (said[:half], said[half:])
+        ]
+        beside = {"prompt_id": record["prompt_id"], "reward": record.get("reward")}
+        rows.append({"id": "resp_1", "object": "response", "output": messages, **beside})
+    return lines(folder / "sampled.jsonl", rows), completions(folder / "echo", records)[1]
+
+
+def miles_payload(records, vector):
+    """miles' train_data: slime's fields as columns under ``rollout_data``."""
+    samples = slime_payload(records, vector)["samples"]
+    names = ("tokens", "response_lengths", "rewards", "loss_masks", "rollout_log_probs", "log_probs")
+    columns = {name: [sample[name] for sample in samples] for name in names}
+    raw = [record.get("reward", 0.0) for record in records]
+    return {"rollout_id": 3, "rank": 0, "rollout_data": {**columns, "raw_reward": raw}}
+
+
+def miles_loss_payload(records, vector):
+    """miles' policy_loss_debug: no prompts, no rewards."""
+    samples = [
+        {
+            "index": k, "total_length": 9, "response_length": int(s["response_lengths"]),
+            "train_log_probs": s["log_probs"], "old_log_probs": s["log_probs"],
+            "advantages": s["log_probs"], "local_loss_mask": s["loss_masks"],
+            "rollout_log_probs": s["rollout_log_probs"],
+        }
+        for k, s in enumerate(slime_payload(records, vector)["samples"])
+    ]  # fmt: skip
+    return {"rank": 0, "call": 0, "samples": samples, "ppo_kl": vector([0.0]), "finite": {"ppo_kl": True}}
+
+
 # --- batches as they live in a trainer's memory -----------------------------------------------------------
 
 
@@ -260,6 +417,8 @@ TEXT_DUMPS = {
     "verl-text": {"input": "a", "output": "b", "gts": None, "score": 1.0, "step": 3},
     "areal-text": {"task_id": 1, "sample_idx": 0, "seqlen": 9, "prompt_len": 3, "head_version": 0, "tail_version": 1,
                    "reward": 1.0, "prompt": "a", "completion": "b"},
+    "rollouts-text": {"prompt": "q", "answer": "5", "completion": "a", "completion_ids": [220, 20, 21]},
+    "scalars": {"step": 0, "optim/kl_sample_train_v1": 0.00087, "optim/entropy": 0.46},
     "ms-swift-text": {"gen_step": ["1"], "prompt": ["a"], "completion": ["b"], "advantages": [0.1]},
 }  # fmt: skip
 TRL_TABLE = {"step": [1], "prompt": ["a"], "completion": ["b"], "accuracy_reward": [1.0], "advantage": [0.0]}

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from bounds.masks.mask import Mask
 
 #: Formats that are read; said here again, so that no command imports the readers to print its help.
-READABLE = ("canonical", "nemo-rl", "prime-rl", "slime", "openai", "sglang")
+READABLE = (
+    *("canonical", "nemo-rl", "prime-rl", "slime", "miles", "miles-loss"),
+    *("verifiers", "nemo-gym", "atropos", "responses", "openai", "sglang"),
+)
 _FORMATS = ("auto", *READABLE)
 _POLICIES = ("before-update", "held-out", "unknown")
 _DTYPES = ("float32", "float16", "bfloat16")  # how positive a log-prob may be

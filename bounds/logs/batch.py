@@ -32,6 +32,8 @@ ROW_FIELDS = ("prompt_id", "prompt_tokens", "reward", *LABELS, "row_id", "file")
 
 #: Where ``weight_version`` goes if a row has one for each token; the row's own says from which to which.
 VERSIONS = "weight_versions"
+#: Texts of tokens, as servers give them beside ids, or in place of them.
+TEXTS = "token_texts"
 
 #: Prompt ids by which pandas says nothing.
 _NAMELESS = frozenset({"", "nan", "NaT", "<NA>"})
@@ -323,6 +325,7 @@ _CONVERTED = {
     **dict.fromkeys(NUMBERS, numbers),
     "tokens": _ids,
     VERSIONS: _ids,
+    TEXTS: _ids,
     **dict.fromkeys(ROW_FIELDS, _name),
     "prompt_tokens": _ids,
     "reward": _number,

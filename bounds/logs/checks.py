@@ -7,7 +7,8 @@ A missing value never counts as zero divergence.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray, refuse, reward_range
-from bounds.logs.batch import NUMBERS, RECORD_FIELDS, VERSIONS, Batch, Row, TraceError, plain_text, prompt_name
+from bounds.logs.batch import NUMBERS, RECORD_FIELDS, TEXTS, VERSIONS, Batch, Row, TraceError, plain_text, prompt_name
 
 #: Log-probs at or below this are fillers for "missing" (-1000.0, -9999.0, -1e10, -inf), not probabilities.
 SENTINEL = -999.0
@@ -224,16 +225,60 @@ def _lacks(seen: Checked, name: str) -> Found:
         return None
     others = [other for other, first in seen.batch.others.items() if first <= row]
     present = [n for n in (*RECORD_FIELDS, "row_id") if seen.given(n)[row]]
-    close = difflib.get_close_matches(name, others, n=1, cutoff=0.5)
-    hint = f"; is it {close[0]!r}? Rename it" if close else ""
+    meant = _meant(name, others)
+    hint = f"; is it {meant!r}? Rename it" if meant else ""
     unread = f"; not read: {', '.join(others)}" if others else ""
     text = f"{name} is missing{hint} (the record has: {', '.join(present) or 'nothing'}{unread})"
     if name == "train_logprobs" and not others:
         text += (
             ": these are the rollout policy's log-probs only; give the file in which the trained weights score the "
-            "same tokens with train=, --train"
+            "same tokens with train=, --train (trm-bounds formats --recipe score makes it)"
         )
     return row, text
+
+
+#: What trainers call the log-probs of each policy, and words that say whose they are.
+_TRAINERS = {
+    "rollout_logprobs": (
+        "sampling_per_token_logps rollout_log_probs rollout_per_token_logps generation_logprobs inference_logprobs "
+        "sampling_logprobs behavior_logprobs vllm_logprobs logprobs",
+        r"rollout|sampl|generat|infer|behav|vllm|sglang|engine",
+    ),
+    "train_logprobs": (
+        "old_per_token_logps old_log_probs action_log_probs trainer_logprobs prev_logprobs per_token_logps prox_logp "
+        "policy_logprobs train_log_probs log_probs",
+        r"train|old|prev|policy|actor|prox|action|theta",
+    ),
+}
+
+
+def _meant(name: str, others: Sequence[str]) -> str | None:
+    """Return the field that is likely meant, never one of the other policy's or of a third."""
+    known, _ = _TRAINERS[name]
+    (theirs, whose) = next(words for other, words in _TRAINERS.items() if other != name)
+    listed = [other for other in known.split() if other in others]
+    strangers = [o for o in others if o not in theirs.split() and not re.search(f"ref|teacher|ratio|{whose}", o)]
+    return next(iter([*listed, *difflib.get_close_matches(name, strangers, n=1, cutoff=0.5)]), None)
+
+
+def other_names(seen: Checked) -> tuple[str, ...]:
+    """Say which fields, that are not read, may be what no row has."""
+    notes = []
+    for name, others in _OTHER_NAMES.items():
+        found = [(seen.batch.others[o], o) for o in others.split() if o in seen.batch.others]
+        if found and not seen.given(name).any():
+            row, other = min(found)
+            notes.append(
+                f"{seen.batch.places[row]}: no {name}, but {other}, which is not read: rename it if that is it"
+            )
+    return tuple(notes)
+
+
+#: What others call a field that a log may lack.
+_OTHER_NAMES = {
+    "reward": "reward_score score scores token_level_scores raw_reward final_reward return",
+    "prompt_id": "uid uids prompt_uid group_id prompt_idx question_id problem_id example_id",
+}
 
 
 def _misnamed(seen: Checked, name: str, is_meant: Callable[[str], bool], what: str) -> Found:
@@ -351,7 +396,7 @@ CHECKS: tuple[Callable[[Checked], Found], ...] = (
     *(partial(_lacks, name=name) for name in _REQUIRED),
     partial(_misnamed, name="mask", is_meant=lambda other: other.endswith("mask"), what="1 on policy tokens"),
     partial(_misnamed, name="reward", is_meant=lambda other: other == "rewards", what="one number a response"),
-    *(partial(_other_length, name=name) for name in (*NUMBERS, "tokens", VERSIONS)),
+    *(partial(_other_length, name=name) for name in (*NUMBERS, "tokens", TEXTS, VERSIONS)),
     _no_mask,
     *(partial(check, name=name) for name in _LOGPROBS for check in (_refused_missing, _impossible)),
     *(partial(_refused_missing, name=name) for name in EXACT_RANGE),
@@ -379,14 +424,16 @@ def paired(sampled: Row, scored: Row) -> tuple[dict[str, Any], bool]:
         raise TraceError(f"{where}: has train_logprobs already; train=, --train is for logs that lack them")
     size, length = ours["rollout_logprobs"].size, theirs["train_logprobs"].size
     compared = _same_tokens(ours.get("tokens"), theirs.get("tokens"), size, both)
+    if not compared and ours.get(TEXTS) is not None and theirs.get(TEXTS) is not None:
+        compared = np.array_equal(ours[TEXTS], theirs[TEXTS][max(length - size, 0) :])
     if length != size and not (compared and length > size):
         raise TraceError(
-            f"{both}: {size} sampled and {length} scored tokens; halves of different length need token ids in "
-            "both, and are joined at their ends"
+            f"{both}: {size} sampled and {length} scored tokens; halves of different length need token ids (or "
+            "the same texts of tokens) in both, and are joined at their ends"
         )
     record = dict(ours)
     for name, value in theirs.items():
-        if record.get(name) is None and name != "tokens":
+        if record.get(name) is None and name not in ("tokens", TEXTS):
             record[name] = value[length - size :] if name in NUMBERS and value is not None else value
         elif name in ("prompt_id", "reward") and value is not None and not same(record[name], value):
             raise TraceError(f"{both}: {name} is {record[name]} and {value}: the rows do not belong together")

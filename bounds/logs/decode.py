@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import functools
 import io
 import json
@@ -38,7 +39,7 @@ T = TypeVar("T")
 class Head:
     """The beginning of a file, by which a format recognises it; never its name."""
 
-    container: str  # "json", "parquet", "torch", "pickle", or "" where it is none of them
+    container: str  # "json", "parquet", "torch", "pickle", "csv", or "" where it is none of them
     keys: frozenset[str] = frozenset()  # of the first record (of a torch file: all names in it)
     magic: bytes = b""  # the first bytes, decompressed
     compression: str = ""  # "gzip" or "zstd"
@@ -69,6 +70,8 @@ def look(path: Path, limits: Limits = DEFAULT_LIMITS) -> Head:
         raise TraceError(f"{path}: cannot be read: {one_line(error)}") from None
     if magic.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[")):
         return Head("json", _json_keys(path, limits), magic, compression)
+    if not magic.startswith(b"PAR1") and (columns := _csv_names(path, magic)):
+        return Head("csv", columns, magic, compression)
     if compression:  # Parquet and torch files are compressed inside, and need random access
         return Head("", frozenset(), magic, compression)
     if magic.startswith(b"PAR1"):
@@ -253,6 +256,18 @@ def _json_keys(path: Path, limits: Limits) -> frozenset[str]:
     except (StopIteration, TraceError):
         return frozenset()  # what is wrong is said where the file is read
     return frozenset(field_names(text))
+
+
+def _csv_names(path: Path, magic: bytes) -> frozenset[str]:
+    """Return the names of a table's columns, if its first line can be that."""
+    if b"," not in magic or not re.fullmatch(rb"(?:\xef\xbb\xbf)?[\"A-Za-z_][^\x00-\x08\x0e-\x1f]*", magic):
+        return frozenset()
+    with opened(path) as file:
+        line = file.readline(2**16)
+    try:
+        return frozenset(next(csv.reader([line.decode("utf-8-sig")]), ()))
+    except (UnicodeDecodeError, csv.Error):
+        return frozenset()
 
 
 def _parquet_keys(path: Path) -> frozenset[str]:

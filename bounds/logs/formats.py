@@ -10,7 +10,7 @@ from typing import Any
 
 from bounds._checks import unknown
 from bounds._text import TerminalTable
-from bounds.logs import canonical, servers, trainers
+from bounds.logs import canonical, rollouts, scalars, servers, trainers
 from bounds.logs.batch import Batch, TraceError, Wanted
 from bounds.logs.decode import Head
 
@@ -38,17 +38,25 @@ class Format:
     advice: str = ""
     horizon: Callable[[Path], int | None] = lambda path: None
     unfinished: Callable[[Path], str] = lambda path: ""
+    says: Callable[[Path], str] | None = None
     train_policy: str | None = None
+
+    def answer(self, path: Path) -> str:
+        """Return what to say of a file that is not read."""
+        return self.advice if self.says is None else self.says(path)
 
     def recognises(self, head: Head) -> bool:
         """Say whether a file that begins so has this format."""
         keys = head.keys | ({_ANY_LOGPROBS} if head.has_logprobs else frozenset())
+        keys |= {_ANY_SCALARS} if any(scalars.meaning(key) for key in head.keys) else frozenset()
         known = any(keys.issuperset(sign.split()) for sign in self.signs)
         return head.container in self.containers and known and keys.isdisjoint(self.without.split())
 
 
 #: Stands for a field that is named like log-probs, by anybody.
 _ANY_LOGPROBS = "*logprobs*"
+#: Stands for a scalar of some trainer's that compares the two policies.
+_ANY_SCALARS = "*scalars*"
 _RECIPE = "then export the batch with the recipe of `trm-bounds formats --recipe {}`"
 
 #: Formats that are read.
@@ -98,11 +106,69 @@ READ: tuple[Format, ...] = (
         train_policy="before-update",
     ),
     Format(
+        name="miles",
+        title="miles training data",
+        trainer="miles",
+        file="train_data of --dump-details, its columns under `rollout_data` (needs trm-bounds[torch])",
+        keys="rollout_data: rollout_log_probs, log_probs, loss_masks; raw_reward, else rewards",
+        containers=("torch",),
+        signs=("rollout_data rollout_log_probs log_probs",),
+        read=trainers.read_miles,
+        train_policy="before-update",
+    ),
+    Format(
+        name="miles-loss",
+        title="miles' debugging of the policy loss",
+        trainer="miles",
+        file="policy_loss_debug/rank_{R}_call_{N}.pt of --dump-details: no prompt or reward (needs trm-bounds[torch])",
+        keys="samples[i]: rollout_log_probs, train_log_probs, local_loss_mask",
+        containers=("torch",),
+        signs=("samples rollout_log_probs train_log_probs local_loss_mask",),
+        read=trainers.read_miles_loss,
+    ),
+    Format(
+        name="verifiers",
+        title="verifiers' rollouts",
+        trainer="verifiers",
+        file="results.jsonl with the state column trajectory: one half, joined with --train",
+        keys="trajectory[].tokens: completion_logprobs, completion_ids, completion_mask (rollout); reward",
+        signs=("trajectory",),
+        read=rollouts.read_verifiers,
+    ),
+    Format(
+        name="nemo-gym",
+        title="NeMo-Gym rollouts",
+        trainer="NeMo-Gym",
+        file="rollouts.jsonl with token ids: one half, joined with --train",
+        keys="response.output[]: generation_log_probs, generation_token_ids (rollout); reward",
+        signs=("responses_create_params response",),
+        read=rollouts.read_nemo_gym,
+    ),
+    Format(
+        name="atropos",
+        title="Atropos groups",
+        trainer="Atropos",
+        file="groups of responses, one a line: one half, joined with --train",
+        keys="tokens, masks (-100: no policy token), inference_logprobs (rollout); scores",
+        signs=("tokens masks scores",),
+        read=rollouts.read_atropos,
+    ),
+    Format(
+        name="responses",
+        title="Responses API",
+        trainer="OpenAI, vLLM",
+        file="answers of /v1/responses with message.output_text.logprobs: one half, joined with --train",
+        keys="output[].content[].logprobs[].logprob (rollout)",
+        signs=("object output",),
+        without="choices",
+        read=rollouts.read_responses,
+    ),
+    Format(
         name="openai",
         title="OpenAI-style responses",
         trainer="vLLM, OpenAI",
         file="server responses, one a line, one document, an array, or batch output: one half, joined with --train",
-        keys="choices[].logprobs.content[].logprob (rollout), prompt_logprobs (train)",
+        keys="choices[].logprobs: content[].logprob or token_logprobs (rollout); prompt_logprobs, or echo (train)",
         signs=("choices", "custom_id response"),
         read=servers.read_openai,
     ),
@@ -111,7 +177,7 @@ READ: tuple[Format, ...] = (
         title="SGLang responses",
         trainer="SGLang",
         file="responses of /generate with return_logprob: one half, joined with --train",
-        keys="meta_info.output_token_logprobs (rollout), meta_info.input_token_logprobs (train)",
+        keys="meta_info: output_token_logprobs (rollout), input_token_logprobs (train); also _val and _idx, or objects",
         signs=("meta_info",),
         read=servers.read_sglang,
     ),
@@ -161,7 +227,7 @@ NOT_READ: tuple[Format, ...] = (
         file="completions.jsonl of log_completions: text, no log-probs",
         keys="prompt, completion",
         signs=("prompt completion",),
-        without=_ANY_LOGPROBS + " head_version",
+        without=_ANY_LOGPROBS + " head_version completion_ids trajectory",
         advice="these are ms-swift's logged completions, which hold text and no log-probs: with use_vllm, "
         "log_rollout_offpolicy_metrics=true puts rollout_per_token_logps beside old_per_token_logps in the batch; "
         "write both as canonical rows, as the recipe of `trm-bounds formats --recipe trl` does for TRL",
@@ -174,9 +240,33 @@ NOT_READ: tuple[Format, ...] = (
         keys="samples",
         containers=("torch",),
         signs=("samples",),
-        without="log_probs",
+        without="log_probs train_log_probs",
         advice="this is a slime dump without the training engine's log_probs: read train_data/{rollout_id}.pt, which "
         "--dump-details writes beside rollout_data",
+    ),
+    Format(
+        name="rollouts-text",
+        title="Rollouts of an environment",
+        trainer="verifiers, Dr. GRPO scripts",
+        file="prompt and completion with the ids of its tokens, no log-probs",
+        keys="prompt, completion, completion_ids",
+        signs=("completion completion_ids",),
+        without=_ANY_LOGPROBS,
+        advice="these are rollouts with the ids of their tokens and no log-probs of either policy: have the server "
+        "send those of the sampled tokens (logprobs: true; verifiers: --state-columns trajectory), and score the ids "
+        "by the trained weights (`trm-bounds formats --recipe score`)",
+    ),
+    Format(
+        name="scalars",
+        title="A trainer's scalars",
+        trainer="tinker, verl, W&B, any",
+        file="metrics.jsonl, verl's file logger, a CSV export of W&B: numbers of each step, no responses",
+        keys="",
+        containers=("json", "csv"),
+        signs=("*scalars*", "step data", "Step"),
+        without=_ANY_LOGPROBS + " rollout_logprobs",
+        advice="these are a trainer's scalars, which have no responses and guarantee nothing",
+        says=scalars.explained,
     ),
     Format(
         name="pickle",

@@ -113,7 +113,7 @@ class LogFile:
     def batches(self, wanted: Wanted) -> Iterator[Batch]:
         """Yield its rows."""
         if self.format.read is None:
-            raise TraceError(f"{self.path}: {self.format.advice}")
+            raise TraceError(f"{self.path}: {self.format.answer(self.path)}")
         return self.format.read(self.path, wanted)
 
     @property
@@ -343,7 +343,7 @@ def _leads_nowhere(path: Path) -> str:
 def _readable(path: Path, format: Format | None, limits: Limits) -> LogFile:
     found = format or detect(look(path, limits), path)
     if found.read is None:
-        raise TraceError(f"{path}: {found.advice}")
+        raise TraceError(f"{path}: {found.answer(path)}")
     return LogFile(path, found)
 
 
@@ -375,7 +375,7 @@ def _in_folder(folder: Path, format: Format | None, limits: Limits, notes: list[
     found = [(p, recognised(look(p, limits), p)) for p in places]
     files = [LogFile(p, f) for p, f in found if f is not None and f.read is not None and format in (None, f)]
     if not files:
-        advised = [f"{p}: {f.advice}" for p, f in found if f is not None and f.advice]
+        advised = [f"{p}: {f.answer(p)}" for p, f in found if f is not None and f.advice]
         if advised:
             raise TraceError(advised[0])
         raise FileNotFoundError(

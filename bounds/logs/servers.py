@@ -1,9 +1,10 @@
-"""Responses of servers, each of one policy: OpenAI's form, as vLLM and others write it, and SGLang's."""
+"""Responses of servers, each of one policy: OpenAI's forms, as vLLM and others write them, and SGLang's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from bounds.logs.batch import Row, TraceError, Wanted, by_rows
 from bounds.logs.decode import typed
 
 
-class _Beside(msgspec.Struct):
+class Beside(msgspec.Struct):
     """Canonical fields that people write beside a server's response, because no server knows them."""
 
     prompt_id: str | int | None = None
@@ -24,18 +25,70 @@ class _Beside(msgspec.Struct):
     step: int | None = None
 
 
-def _beside(response: _Beside) -> dict[str, Any]:
-    values = ((name, getattr(response, name)) for name in _Beside.__struct_fields__)
+def beside(response: Beside) -> dict[str, Any]:
+    """Return the canonical fields that stand beside a response."""
+    values = ((name, getattr(response, name)) for name in Beside.__struct_fields__)
     return {name: value for name, value in values if value is not None}
 
 
-def _wrong_half(where: str, wanted: Wanted, other: bool, how: str) -> TraceError:
+def counted(logprobs: Sized, ids: Sized | None, where: str) -> None:
+    """Refuse token ids that are not as many as the log-probs: some servers leave tokens out of one of them only."""
+    if ids is None or len(ids) == len(logprobs):
+        return
+    why = (
+        "the server takes the stop token off its ids only: ask it to keep that"
+        if len(ids) == len(logprobs) - 1
+        else "tokens (of a tool call, of reasoning?) are missing from one of them: ask for the raw completion"
+    )
+    raise TraceError(f"{where}: {len(ids)} ids and {len(logprobs)} log-probs in this response: {why}")
+
+
+def wrong_half(where: str, wanted: Wanted, other: bool, how: str) -> TraceError:
     """Make the error for a response without the wanted log-probs; ``other`` says that it has the other half."""
     if wanted.scored:
         hint = "it holds sampled tokens, the rollout half: give it as the log" if other else how
         return TraceError(f"{where}: no log-probs of scored text: {hint}")
     hint = "it holds scored text, the other half: give it with train=, --train" if other else how
     return TraceError(f"{where}: no log-probs of sampled tokens: {hint}")
+
+
+# --- SGLang's log-probs -----------------------------------------------------------------------------------------
+
+
+class _Entry(msgspec.Struct):
+    logprob: float | None = None
+    token_id: int | None = None
+
+
+_Entries = list[list[float | str | None] | _Entry] | None  # of lists: log-prob, id, and the text, perhaps
+
+
+_Column = tuple[list[Any], list[int] | None]
+
+
+class _Meta(msgspec.Struct):
+    output_token_logprobs: _Entries = None
+    output_token_logprobs_val: list[float | None] | None = None
+    output_token_logprobs_idx: list[int] | None = None
+    input_token_logprobs: _Entries = None
+    input_token_logprobs_val: list[float | None] | None = None
+    input_token_logprobs_idx: list[int] | None = None
+    prompt_tokens: int | None = None
+    weight_version: str | int | None = None
+
+    def column(self, side: str, where: str) -> _Column | None:
+        """Return the log-probs of the output or of the input, and the ids of the tokens."""
+        name = f"{side}_token_logprobs"
+        entries, values, ids = (getattr(self, name + form) for form in ("", "_val", "_idx"))
+        if entries is not None:
+            pairs = [(e.logprob, e.token_id) if isinstance(e, _Entry) else tuple(e[:2]) for e in entries]
+            for k, pair in enumerate(pairs):
+                if not (len(pair) == 2 and isinstance(pair[1], int | float) and not isinstance(pair[0], str)):
+                    raise TraceError(f"{where}: {name}[{k}] must be a log-prob and a token id, got {entries[k]!r:.60}")
+            return [value for value, _ in pairs], [int(token) for _, token in pairs]
+        if values is not None:
+            counted(values, ids, where)
+        return None if values is None else (values, ids)
 
 
 # --- OpenAI ---------------------------------------------------------------------------------------------------
@@ -52,17 +105,25 @@ _Scored = list[dict[str, _Token] | None] | None
 
 
 class _Sampled(msgspec.Struct):
-    content: list[_Token] | None = None
+    content: list[_Token] | None = None  # of chat completions
+    token_logprobs: list[float | None] | None = None  # of completions; with echo, the prompt's come first
+    tokens: list[str] | None = None
 
 
-class _Choice(_Beside):
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+
+
+class _Choice(Beside):
+    meta_info: _Meta | None = None  # SGLang's
     logprobs: _Sampled | None = None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: _Scored = None
 
 
-class _Answer(_Beside):
+class _Answer(Beside):
+    usage: _Usage | None = None
     choices: list[_Choice] | None = None
     id: str | None = None
     prompt_token_ids: list[int] | None = None
@@ -104,25 +165,54 @@ def _choices(line: _Line, wanted: Wanted, where: str) -> Iterator[dict[str, Any]
             record["prompt_id"] = line.custom_id or answer.id or where
         if line.custom_id is not None:
             record["row_id"] = f"{line.custom_id}/{k}" if several else line.custom_id
-        yield {**record, **_beside(line), **_beside(answer), **_beside(choice)}
+        yield {**record, **beside(line), **beside(answer), **beside(choice)}
 
 
 def _sampled(answer: _Answer, choice: _Choice, wanted: Wanted, where: str) -> dict[str, Any]:
-    content = choice.logprobs.content if choice.logprobs is not None else None
-    if content is None:
-        scored = (choice.prompt_logprobs or answer.prompt_logprobs) is not None
-        raise _wrong_half(where, wanted, scored, "ask the server for them (logprobs: true)")
-    tokens = choice.token_ids
-    if tokens is None and all(_TOKEN_ID.fullmatch(t.token) for t in content):
-        tokens = [int(t.token.partition(":")[2]) for t in content]
-    return {"rollout_logprobs": [t.logprob for t in content], "tokens": tokens}
+    if choice.meta_info is not None:
+        return _half(choice.meta_info, wanted, where)
+    said, ids = choice.logprobs or _Sampled(), choice.token_ids
+    if said.content is not None:
+        texts = [t.token for t in said.content]
+        if ids is None and all(map(_TOKEN_ID.fullmatch, texts)):
+            ids = [int(text.partition(":")[2]) for text in texts]
+        return _response([t.logprob for t in said.content], ids, texts, where)
+    values, start = said.token_logprobs, 0
+    if values and values[0] is None:  # echo
+        start = _prompt_size(answer, choice)
+    if values is None or start >= len(values) > 0:
+        scored = (choice.prompt_logprobs or answer.prompt_logprobs or values) is not None
+        raise wrong_half(where, wanted, scored, "ask the server for them (logprobs: true), of completions logprobs: 0")
+    if ids is not None and len(ids) == len(values):
+        ids = ids[start:]
+    return _response(values[start:], ids, said.tokens and said.tokens[start:], where)
+
+
+def _response(values: list[Any], ids: list[int] | None, texts: list[str] | None, where: str) -> dict[str, Any]:
+    counted(values, ids, where)
+    return {"rollout_logprobs": values, "tokens": ids, "token_texts": texts}
+
+
+def _prompt_size(answer: _Answer, choice: _Choice) -> int:
+    """Return how many tokens the prompt has; more than there can be, where nothing says it."""
+    ids = choice.prompt_token_ids or answer.prompt_token_ids
+    counted_by_server = None if answer.usage is None else answer.usage.prompt_tokens
+    return len(ids) if ids is not None else sys.maxsize if counted_by_server is None else counted_by_server
 
 
 def _scored(answer: _Answer, choice: _Choice, wanted: Wanted, where: str) -> dict[str, Any]:
     """Take the text that a request scored: each entry is keyed by token id; with several keys, the ids say which."""
+    if choice.meta_info is not None:
+        return _half(choice.meta_info, wanted, where)
     entries = choice.prompt_logprobs or answer.prompt_logprobs
+    said = choice.logprobs or _Sampled()
+    if entries is None and said.token_logprobs and said.token_logprobs[0] is None:  # echo
+        every = [*(choice.prompt_token_ids or answer.prompt_token_ids or ()), *(choice.token_ids or ())]
+        known = every if len(every) == len(said.token_logprobs) else None
+        return {"train_logprobs": said.token_logprobs, "tokens": known, "token_texts": said.tokens}
     if entries is None:
-        raise _wrong_half(where, wanted, choice.logprobs is not None, "ask the server for them (prompt_logprobs: 0)")
+        how = "ask the server for them (prompt_logprobs: 0), of completions echo: true"
+        raise wrong_half(where, wanted, choice.logprobs is not None, how)
     ids = choice.prompt_token_ids or answer.prompt_token_ids
     if ids is not None and len(ids) != len(entries):
         raise TraceError(f"{where}: prompt_logprobs has {len(entries)} entries, prompt_token_ids has {len(ids)}")
@@ -149,20 +239,7 @@ def _token_key(entry: dict[str, _Token] | None, token: int | None, where: str) -
 # --- SGLang ---------------------------------------------------------------------------------------------------
 
 
-class _Entry(msgspec.Struct, array_like=True):
-    logprob: float | None
-    id: int
-    text: str | None = None
-
-
-class _Meta(msgspec.Struct):
-    output_token_logprobs: list[_Entry] | None = None
-    input_token_logprobs: list[_Entry] | None = None
-    prompt_tokens: int | None = None
-    weight_version: str | int | None = None
-
-
-class _Native(_Beside):
+class _Native(Beside):
     meta_info: _Meta | None = None
 
 
@@ -172,19 +249,19 @@ def read_sglang(path: Path, wanted: Wanted) -> Iterator[Row]:
     for where, answer in typed(path, msgspec.json.Decoder(_Native), wanted.limits):
         if answer.meta_info is None:
             raise TraceError(f"{where}: meta_info is missing")
-        yield where, {**_half(answer.meta_info, wanted, where), **_beside(answer)}
+        yield where, {**_half(answer.meta_info, wanted, where), **beside(answer)}
 
 
 def _half(meta: _Meta, wanted: Wanted, where: str) -> dict[str, Any]:
-    sampled, scored = meta.output_token_logprobs, meta.input_token_logprobs
+    sampled, scored = (meta.column(side, where) for side in ("output", "input"))
     chosen, other = (scored, sampled) if wanted.scored else (sampled, scored)
-    if chosen is None or (wanted.scored and not chosen):  # an empty response is one, an empty score is none
+    if chosen is None or (wanted.scored and not chosen[0]):  # an empty response is one, an empty score is none
         how = "ask the server for them (return_logprob: true" + (", logprob_start_len: 0)" if wanted.scored else ")")
-        raise _wrong_half(where, wanted, bool(other), how)
+        raise wrong_half(where, wanted, other is not None and bool(other[0]), how)
     name = "train_logprobs" if wanted.scored else "rollout_logprobs"
-    record: dict[str, Any] = {name: [t.logprob for t in chosen], "tokens": [t.id for t in chosen]}
+    record: dict[str, Any] = {name: chosen[0], "tokens": chosen[1]}
     if not wanted.scored:
         record["weight_version"] = meta.weight_version
-        if scored and len(scored) == meta.prompt_tokens:
-            record["prompt_tokens"] = [t.id for t in scored]
+        if scored and len(scored[0]) == meta.prompt_tokens:
+            record["prompt_tokens"] = scored[1]
     return record

@@ -17,6 +17,7 @@ from bounds._text import many, one_line
 from bounds.logs.batch import (
     LABELS,
     RECORD_FIELDS,
+    TEXTS,
     VERSIONS,
     Batch,
     Ragged,
@@ -26,7 +27,7 @@ from bounds.logs.batch import (
     plain_text,
 )
 from bounds.logs.canonical import write_parquet
-from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading
+from bounds.logs.checks import EXACT_RANGE, Checked, Checker, Reading, other_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -290,7 +291,7 @@ class TraceSet:
                 for name in LABELS
                 if (seen.given(name) & seen.used).any()
             },
-            tokens=_if_all(seen, "tokens"),
+            tokens=_if_all(seen, "tokens" if seen.given("tokens").any() else TEXTS),
             versions=_if_all(seen, VERSIONS),
             prompt_text=_prompt_text(seen.batch.row_field("prompt_tokens")),
         )
@@ -488,6 +489,7 @@ def _left_out(seen: Checked, lifted: int) -> LeftOut:
         lifted=lifted,
         ungrouped=Seen(len(unnamed), places[unnamed[0]] if unnamed else ""),
         masked=int((seen.given("mask") & seen.used).sum()),
+        notes=other_names(seen),
     )
 
 

@@ -58,6 +58,7 @@ class _NemoRow(msgspec.Struct):
     token_loss_mask: list[float | bool | list[float | bool]] | None = None
     sample_loss_mask: _Scalar = None
     rewards: _Scalar = None
+    reward: _Scalar = None  # as rows written by hand name it
     filtered_rewards: _Scalar = None  # with dynamic sampling the rewards of these rows; `rewards` is of all drawn
 
 
@@ -72,9 +73,12 @@ def read_nemo_rl(path: Path, wanted: Wanted) -> Iterator[Row]:
         path, msgspec.json.Decoder(_NemoRowWithPrompt if wanted.prompts else _NemoRow), wanted.limits
     ):
         mask = _required(_unwrapped(line.token_loss_mask), "token_loss_mask", where)
-        rewards = line.rewards if line.filtered_rewards is None else line.filtered_rewards
+        said = (line.filtered_rewards, line.rewards, line.reward)
+        rewards = next((each for each in said if each is not None), None)
+        tokens = _unwrapped(getattr(line, "token_ids", None))
         record: dict[str, Any] = {
-            "prompt_id": _prompt(_unwrapped(getattr(line, "token_ids", None)), mask, where),
+            "prompt_id": _prompt(tokens, mask, where),
+            "tokens": tokens,
             "reward": _scalar(rewards, "rewards", where),
         }
         for ours, name in (("rollout_logprobs", "generation_logprobs"), ("train_logprobs", "prev_logprobs")):
@@ -137,6 +141,7 @@ def read_prime_rl(path: Path, wanted: Wanted) -> Iterator[Row]:
             where,
             {
                 "prompt_id": _prompt(getattr(line, "token_ids", None), mask, where),
+                "tokens": getattr(line, "token_ids", None),
                 "rollout_logprobs": _without_first(line.inference_logprobs, "inference_logprobs", where),
                 "train_logprobs": _without_first(line.trainer_logprobs, "trainer_logprobs", where),
                 "mask": np.where(_sampled(line, mask, where), mask, 0.0),
@@ -168,25 +173,87 @@ def _sampled(line: _PrimeRow, mask: FloatArray, where: str) -> BoolArray:
 def read_slime(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield where each response stands, and the response."""
     dump = _load(path)
+    for row, sample in enumerate(_samples(dump, path)):
+        where = f"{path}: row {row}"
+        record = _slime_record(sample, wanted, where)
+        yield where, {**record, "reward": _reward(dump, sample), "step": dump.get("rollout_id")}
+
+
+@by_rows
+def read_miles(path: Path, wanted: Wanted) -> Iterator[Row]:
+    """Yield where each response stands, and the response: slime's fields side by side, as columns."""
+    dump = _load(path)
+    columns = dump.get("rollout_data") if isinstance(dump, Mapping) else None
+    if not isinstance(columns, Mapping):
+        raise TraceError(f"{path}: must be a dict with a dict `rollout_data`, as miles' train_data dump has it")
+    drawn = columns.get("rollout_log_probs")
+    if not isinstance(drawn, Sequence) or isinstance(drawn, str):
+        raise TraceError(f"{path}: rollout_data has no list rollout_log_probs (it has: {', '.join(map(str, columns))})")
+    raw = columns.get("raw_reward")
+    rewards = raw if isinstance(raw, Sequence) and len(raw) == len(drawn) else columns.get("rewards")
+    names = ("rollout_log_probs", "log_probs", "loss_masks", "tokens")
+    for row in range(len(drawn)):
+        sample = {name: _cell(columns, name, row, len(drawn), path) for name in names}
+        record = _slime_record(sample, wanted, f"{path}: row {row}")
+        reward = None if rewards is None else _cell({"rewards": rewards}, "rewards", row, len(drawn), path)
+        yield f"{path}: row {row}", {**record, "reward": reward, "step": dump.get("rollout_id")}
+
+
+@by_rows
+def read_miles_loss(path: Path, wanted: Wanted) -> Iterator[Row]:
+    """Yield where each response stands, and the response; of responses in pieces (context parallelism), an error."""
+    for row, sample in enumerate(_samples(_load(path), path)):
+        where = f"{path}: row {row}"
+        record = {
+            "rollout_logprobs": _plain_tensor(sample, "rollout_log_probs", where),
+            "train_logprobs": _plain_tensor(sample, "train_log_probs", where),
+            "mask": _plain_tensor(sample, "local_loss_mask", where),
+        }
+        whole = sample.get("response_length")
+        if isinstance(whole, int) and whole != record["train_logprobs"].size:
+            raise TraceError(
+                f"{where}: {record['train_logprobs'].size} of a response's {whole} tokens: ranks of context "
+                "parallelism hold a piece each; read train_data, which --dump-details writes beside policy_loss_debug"
+            )
+        yield where, record
+
+
+def _cell(columns: Mapping[str, Any], name: str, row: int, rows: int, path: Path) -> Any:
+    """Return one entry of a column of as many rows; None where there is no such column."""
+    column = columns.get(name)
+    if column is None:
+        return None
+    if not hasattr(column, "__len__") or len(column) != rows:
+        raise TraceError(f"{path}: rollout_data[{name!r}] must have one entry for each of the {rows} responses")
+    return column[row]
+
+
+def _samples(dump: Any, path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the samples of a dump."""
     samples = dump.get("samples") if isinstance(dump, Mapping) else None
     if not isinstance(samples, Sequence) or isinstance(samples, str):
-        raise TraceError(f"{path}: must be a dict with a list `samples`, as slime's train_data dump has it")
+        raise TraceError(f"{path}: must be a dict with a list `samples`, as slime's and miles' dumps have it")
     for row, sample in enumerate(samples):
-        where = f"{path}: row {row}"
         if not isinstance(sample, Mapping):
-            raise TraceError(f"{where}: samples[{row}] must be a dict, got {type(sample).__name__}")
-        train = _plain_tensor(sample, "log_probs", where)
-        record = {
-            "reward": _reward(dump, sample),
-            "rollout_logprobs": _plain_tensor(sample, "rollout_log_probs", where),
-            "train_logprobs": train,
-            "mask": _plain_tensor(sample, "loss_masks", where),
-            "step": dump.get("rollout_id"),
+            raise TraceError(f"{path}: row {row}: samples[{row}] must be a dict, got {type(sample).__name__}")
+        yield sample
+
+
+def _slime_record(sample: Mapping[str, Any], wanted: Wanted, where: str) -> dict[str, Any]:
+    train = _plain_tensor(sample, "log_probs", where)
+    record: dict[str, Any] = {
+        "rollout_logprobs": _plain_tensor(sample, "rollout_log_probs", where),
+        "train_logprobs": train,
+        "mask": _plain_tensor(sample, "loss_masks", where),
+    }
+    if wanted.prompts and sample.get("tokens") is not None:  # prompt and response
+        tokens = _plain_tensor(sample, "tokens", where)
+        start = max(tokens.size - train.size, 0)
+        record |= {
+            "prompt_id": _hashed(tokens[:start]),
+            "tokens": tokens[start:] if train.size <= tokens.size else None,
         }
-        if wanted.prompts and sample.get("tokens") is not None:  # prompt and response
-            tokens = _plain_tensor(sample, "tokens", where)
-            record["prompt_id"] = _hashed(tokens[: max(tokens.size - train.size, 0)])
-        yield where, record
+    return record
 
 
 def _load(path: Path) -> Any:

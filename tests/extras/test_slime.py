@@ -8,6 +8,7 @@ import sys
 import zipfile
 
 import fuzz_readers
+import numpy as np
 import pytest
 import torch
 import writers
@@ -147,3 +148,32 @@ def test_recipes_on_tensors(tmp_path, recipe):
     for name, values in grids.items():
         grids[name] = torch.as_tensor(values)
     same(said(export(recipe, batch, tmp_path / "log.jsonl")), truth(recipe != "trl"))
+
+
+def test_miles_columns_give_the_certificate_of_the_canonical_file(tmp_path):
+    path = dump(tmp_path / "3.pt", writers.miles_payload(example(), vector))
+    assert [f.name for f in FORMATS.values() if f.recognises(look(path))] == ["miles"]
+    same(said(path), truth())
+    assert set(bounds.read_traces(path).labels["step"]) == {"3"}
+    payload = writers.miles_payload(example()[:4], vector)
+    payload["rollout_data"]["loss_masks"].pop()
+    with pytest.raises(bounds.TraceError, match=r"rollout_data\['loss_masks'\] must have one entry for each of the 4"):
+        bounds.read_traces(dump(tmp_path / "4.pt", payload))
+    payload = {"rollout_data": {"tokens": []}}
+    with pytest.raises(bounds.TraceError, match="rollout_data has no list rollout_log_probs"):
+        bounds.read_traces(dump(tmp_path / "5.pt", payload), format="miles")
+
+
+def test_what_miles_writes_of_its_loss_is_read_without_rewards(tmp_path):
+    path = dump(tmp_path / "rank_0_call_0.pt", writers.miles_loss_payload(example(), vector))
+    assert [f.name for f in FORMATS.values() if f.recognises(look(path))] == ["miles-loss"]
+    traces = bounds.read_traces(path, horizon=256)
+    assert traces.reward is None
+    expected = bounds.TraceSet.from_records(example(), horizon=256)
+    np.testing.assert_array_equal(traces.log_ratio, expected.log_ratio)
+    payload = writers.miles_loss_payload(example()[:1], vector)
+    payload["samples"][0]["response_length"] += 7
+    with pytest.raises(
+        bounds.TraceError, match=r"of a response's \d+ tokens: ranks of context parallelism hold a piece"
+    ):
+        bounds.read_traces(dump(tmp_path / "piece.pt", payload))
