@@ -97,9 +97,9 @@ def seed_file(name, folder):
 
         torch.save(writers.slime_payload(records, torch.tensor), folder / "0.pt")
         return folder / "0.pt", {"format": name}
-    if name == "completions":
-        sampled, scored = writers.completions(folder, records)
-        return sampled, {"train": scored, "format": "openai"}
+    if name in ("completions", "verifiers", "nemo-gym", "atropos"):
+        sampled, scored = getattr(writers, name.replace("-", "_"))(folder, records)
+        return sampled, {"train": scored, "format": "openai" if name == "completions" else name}
     kind = name.split()[0]
     made = getattr(writers, kind.replace("-", "_"))(folder, records)
     if isinstance(made, Path):  # both halves in one file
