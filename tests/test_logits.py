@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from hard_logits import FIELDS, HARD, INF, check, drawn, drawn_pairs, near, same
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bounds.divergence import LogitFile, _logit_kernel, from_logits, logits
+from bounds.divergence import LogitFile, _logit_kernel, from_logits, from_logits_shard, logits, shards
 
 MODES = [pytest.param(False, 1e-6, id="fast"), pytest.param(True, 1e-12, id="precise")]
 
@@ -31,6 +32,51 @@ def test_hard_rows(name, precise, accuracy):
 def test_any_rows(pair, dtype, precise, accuracy):
     pair = tuple(x.astype(dtype)[None] for x in pair)
     check(from_logits(*pair, precise=precise), pair, accuracy)
+
+
+def merged(pair, cuts, precise):
+    """The divergences of rows from shards of their vocabulary, the last one first."""
+    edges = [0, *cuts, pair[0].shape[1]]
+    shards = [from_logits_shard(*(x[:, i:j] for x in pair)) for i, j in itertools.pairwise(edges) if i < j]
+    return shards[-1].merge(*shards[:-1], precise=precise)
+
+
+@pytest.mark.parametrize(("precise", "accuracy"), MODES)
+@pytest.mark.parametrize("name", HARD)
+def test_shards_of_hard_rows_merge(name, precise, accuracy):
+    width = HARD[name][0].shape[1]
+    check(merged(HARD[name], (width // 3, 2 * width // 3), precise), HARD[name], accuracy)
+
+
+@pytest.mark.parametrize(("precise", "accuracy"), MODES)
+@given(pair=drawn_pairs(drawn((-12.0, 12.0), (-1e4, 1e4)), 6), cut=st.integers(1, 5))
+def test_shards_of_any_rows_merge(pair, cut, precise, accuracy):
+    pair = tuple(x[None] for x in pair)
+    check(merged(pair, (min(cut, pair[0].shape[1] - 1),), precise), pair, accuracy)
+
+
+def test_a_shard_may_have_no_mass_but_not_a_whole_row():
+    a, b = np.array([[0.0, 1.0, -INF, -INF], [-INF, -INF, 0.0, 1.0]]), np.array([[0.5, 1.0, -INF, 0.0]] * 2)
+    check(merged((a, b), (2,), True), (a, b), 1e-12)
+    a[1] = -INF
+    with pytest.raises(ValueError, match=r"rollout_logits\[1\] must be numbers or -inf, .*only -inf"):
+        merged((a, b), (2,), True)
+    a[1, 0] = np.nan
+    with pytest.raises(ValueError, match=r"rollout_logits\[1\] .*nan among them"):
+        merged((a, b), (2,), True)
+    left, right = from_logits_shard(b, b), from_logits_shard(b[:1], b[:1])
+    with pytest.raises(ValueError, match="others must be shards of 2 rows, got one of 1"):
+        left.merge(right)
+    with pytest.raises(ValueError, match="train_logits must be of the shape of rollout_logits"):
+        from_logits_shard(b, b[:1])
+
+
+def test_many_rows_are_merged_a_few_at_a_time(monkeypatch):
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=(50, 40)).astype(np.float32)
+    b = (a + 0.01 * rng.normal(size=a.shape)).astype(np.float32)
+    monkeypatch.setattr(shards, "_AT_ONCE", 7 * 40)
+    check(merged((a, b), (10, 11, 30), False), (a, b), 1e-6)
 
 
 @pytest.mark.parametrize("mistake", [0.2, -0.01, 1e-4])

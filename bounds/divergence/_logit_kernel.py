@@ -39,7 +39,8 @@ FAST = PRECISE[-6:]
 _FAST_32 = tuple(np.float32(x) for x in FAST[1:])
 _BLOCK = 1024
 _FAR = 20.0  # a |d| from which a token is summed by itself: with less, one below e^-708 adds less than e^-668
-_ROUNDS = 4
+#: Passes over a pair of rows at most.
+ROUNDS = 4
 _NEAR = 1e-6
 
 # Sums may be reordered (that is what makes them vectors), but nothing may be assumed away about inf and NaN; the
@@ -224,7 +225,7 @@ def sweep(a: Any, b: Any, tops: Any, sums: Any, taylor: Any, tolerance: float) -
         top_a, top_b = np.float64(tops[0, i]), np.float64(tops[1, i])
         c, mistake = 0.0, _guess(a[i], b[i], tops[0, i], tops[1, i])
         gap, low = _two_sum(top_b, -top_a)
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             c += mistake
             gap, lost = _two_sum(gap, mistake)
             low += lost
@@ -234,3 +235,19 @@ def sweep(a: Any, b: Any, tops: Any, sums: Any, taylor: Any, tolerance: float) -
             # must be small beside the distance, and so must be what it moves across d = 0
             if abs(mistake) <= _NEAR and abs(mistake) * max(1e3 * total, near / tolerance) <= distance:
                 break
+
+
+@_kept
+def sweep_given(a: Any, b: Any, tops: Any, c: Any, gap: Any, low: Any, taylor: Any, sums: Any) -> None:
+    """Fill ``sums`` [n, 11] of a part of the vocabulary, with what :func:`_sums_given` returns as the last.
+
+    ``tops`` [2, n] are the maxima of the whole rows, c, gap and low [n] of their log-normalisers.
+    """
+    for i in range(a.shape[0]):
+        sums[i, 10] = _sums_given(a[i], b[i], tops[0, i], tops[1, i], c[i], gap[i], low[i], taylor, sums[i, :10])
+
+
+def converged(sums: Any, mistake: Any, tolerance: float) -> Any:
+    """Return for which rows [n] of sums [n, 11] :func:`sweep` would stop."""
+    slack = np.maximum(1e3 * sums[:, 0], sums[:, 10] / tolerance)
+    return (np.abs(mistake) <= _NEAR) & (np.abs(mistake) * slack <= sums[:, 5])

@@ -143,7 +143,11 @@ def _sums(roll: _Rows, theta: _Rows, precise: bool) -> FloatArray:
 
 def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
     """Return the maximum of each row; what is no distribution shows in it."""
-    tops: npt.NDArray[Any] = rows.max(axis=1)
+    return finite(name, rows.max(axis=1), first)
+
+
+def finite(name: str, tops: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+    """Return the maxima of rows, if all are finite; what is no distribution is refused, with its row."""
     bad = np.flatnonzero(~np.isfinite(tops))
     if bad.size:
         found = tops[bad[0]]

@@ -4,7 +4,7 @@ Tensors are [B, L], a response a row, on any device; nothing is copied to the ho
 each batch. torch is imported when a function is called (``pip install 'trm-bounds[torch]'``).
 """
 
-from bounds.training.logits import Divergences, divergences_from_logits
+from bounds.training.logits import Divergences, divergences_from_logit_shards, divergences_from_logits
 from bounds.training.monitor import Monitor
 from bounds.training.response_mask import trust_region_mask, trust_region_mask_from_logits
 from bounds.training.surrogate import masked_surrogate_loss
@@ -12,6 +12,7 @@ from bounds.training.surrogate import masked_surrogate_loss
 __all__ = [
     "Divergences",
     "Monitor",
+    "divergences_from_logit_shards",
     "divergences_from_logits",
     "masked_surrogate_loss",
     "trust_region_mask",

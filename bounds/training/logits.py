@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,24 +10,30 @@ from bounds._checks import refuse
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed import ProcessGroup
 
 _LOGITS_AT_ONCE = 2**24  # entries of a block of rows: what the exact divergences need in memory beside the logits
 
 
 @dataclass(frozen=True, slots=True)
 class Divergences:
-    """Exact divergences at each context, tensors [...]: KL(roll||theta) in nats, TV, chi2(theta||roll)."""
+    """Exact divergences at each context, tensors [...].
+
+    KL(roll||theta) in nats, TV, chi2(theta||roll), and the largest log theta/roll over the vocabulary.
+    """
 
     kl: Tensor
     tv: Tensor
     chi2: Tensor
+    max_log_ratio: Tensor
 
 
 def divergences_from_logits(rollout_logits: Tensor, train_logits: Tensor) -> Divergences:
     """Compute the exact divergences of the two next-token laws at each context, from logits [..., V].
 
     In float32, a block of rows at a time; KL is a sum of non-negative terms, so that nothing cancels. Logits of
-    -inf (top-p or top-k) are a support gap: chi2 is then +inf, and KL counts theta's mass where roll has none.
+    -inf (top-p or top-k) are a support gap: chi2 and max_log_ratio are then +inf, and KL counts theta's mass where roll
+    has none.
 
     Parameters
     ----------
@@ -59,24 +66,91 @@ def by_blocks(
     """Return divergences of logits [..., V], and log-probs of the tokens [...] (of the first, if none are given)."""
     import torch
 
-    if rollout_logits.shape != train_logits.shape:
-        expected = f"a tensor of the shape of rollout_logits {tuple(rollout_logits.shape)}"
-        refuse("train_logits", expected, f"shape {tuple(train_logits.shape)}")
+    _same_shape(rollout_logits, train_logits)
     *shape, width = rollout_logits.shape
     rows = max(1, _LOGITS_AT_ONCE // width)
     index = rollout_logits.new_zeros(shape, dtype=torch.long) if tokens is None else tokens.long()
     flat = (rollout_logits.reshape(-1, width), train_logits.reshape(-1, width), index.reshape(-1, 1))
     with torch.no_grad():
         parts = [_block(*part) for part in zip(*(torch.split(x, rows) for x in flat), strict=True)]
-        kl, tv, chi2, roll, train = (torch.cat(x).reshape(shape) for x in zip(*parts, strict=True))
-    return Divergences(kl, tv, chi2), roll, train
+        *found, roll, train = (torch.cat(x).reshape(shape) for x in zip(*parts, strict=True))
+    return Divergences(*found), roll, train
+
+
+def divergences_from_logit_shards(
+    rollout_logits: Tensor, train_logits: Tensor, group: ProcessGroup | None = None
+) -> Divergences:
+    """Compute the exact divergences where each process of a group holds a part of the vocabulary of all contexts.
+
+    What :func:`divergences_from_logits` computes of whole rows; four collectives on tensors [2, n] are all that
+    processes exchange.
+
+    Parameters
+    ----------
+    rollout_logits, train_logits : tensors [..., v]
+        This process's part of the logits (as tensor-parallel models hold them): the same contexts in every process, and
+        the same tokens of both policies. Log-probs do as well; a softmax over the part alone does not.
+    group : ProcessGroup, optional
+        The processes that hold the parts; all processes unless given.
+
+    Returns
+    -------
+    Divergences
+        Tensors [...] of the whole rows, the same in every process; no gradient flows through them.
+
+    Raises
+    ------
+    ValueError
+        For shapes that disagree.
+    """
+    import torch
+    from torch import distributed
+
+    _same_shape(rollout_logits, train_logits)
+    *shape, width = rollout_logits.shape
+    rows = max(1, _LOGITS_AT_ONCE // width)
+    with torch.no_grad():
+        pair = [x.reshape(-1, width) for x in (rollout_logits, train_logits)]
+        top = torch.stack([x.amax(-1).float() for x in pair])
+        distributed.all_reduce(top, distributed.ReduceOp.MAX, group)
+        mass = torch.stack(
+            [torch.cat([y.exp().sum(-1) for y in _below(x, t, rows)]) for x, t in zip(pair, top, strict=True)]
+        )
+        distributed.all_reduce(mass, distributed.ReduceOp.SUM, group)
+        shifts = zip(pair, top, mass.log(), strict=True)
+        log_probs = zip(*(_below(x, t, rows, log_mass) for x, t, log_mass in shifts), strict=True)
+        sums, most = (torch.cat(parts, dim=-1) for parts in zip(*(_terms(p, q) for p, q in log_probs), strict=True))
+        distributed.all_reduce(sums, distributed.ReduceOp.SUM, group)
+        distributed.all_reduce(most, distributed.ReduceOp.MAX, group)
+    return Divergences(*(x.reshape(shape) for x in (*sums, most)))
+
+
+def _below(logits: Tensor, top: Tensor, rows: int, log_mass: Tensor | None = None) -> Iterator[Tensor]:
+    """Yield some rows at a time of logits [n, v] in float32, below their maximum, or normalised."""
+    import torch
+
+    shift = torch.zeros_like(top) if log_mass is None else log_mass
+    for x, t, z in zip(*(torch.split(y, rows) for y in (logits, top, shift)), strict=True):
+        yield (x.float() - t[:, None]) - z[:, None]
+
+
+def _same_shape(rollout_logits: Tensor, train_logits: Tensor) -> None:
+    if rollout_logits.shape != train_logits.shape:
+        expected = f"a tensor of the shape of rollout_logits {tuple(rollout_logits.shape)}"
+        refuse("train_logits", expected, f"shape {tuple(train_logits.shape)}")
 
 
 def _block(rollout_logits: Tensor, train_logits: Tensor, token: Tensor) -> tuple[Tensor, ...]:
-    """Return KL(roll||theta), TV, chi2(theta||roll) and log-probs of the token [n, 1], of rows [n, V] of logits."""
+    """Return the divergences and the log-probs of the token [n, 1], of rows [n, V] of logits."""
+    p, q = rollout_logits.float().log_softmax(-1), train_logits.float().log_softmax(-1)
+    sums, most = _terms(p, q)
+    return (*sums, most, p.gather(-1, token)[:, 0], q.gather(-1, token)[:, 0])
+
+
+def _terms(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return sums over log-probs [n, v] of some tokens, of KL, TV and chi2(theta||roll) [3, n], and max q - p [n]."""
     import torch
 
-    p, q = rollout_logits.float().log_softmax(-1), train_logits.float().log_softmax(-1)
     roll, theta = p.exp(), q.exp()
     on = p > -torch.inf
     d = torch.where(on, q, 0.0) - torch.where(on, p, 0.0)
@@ -85,8 +159,10 @@ def _block(rollout_logits: Tensor, train_logits: Tensor, token: Tensor) -> tuple
     cost = torch.where(d.abs() < 0.5, roll * near.square() * _horner(near), theta - roll - roll * d)
     kl = torch.where(on, cost, theta).sum(-1)
     tv = (theta - roll).abs().sum(-1) / 2
-    chi2 = torch.where(on, roll * d.expm1().square(), torch.where(theta > 0, torch.inf, 0.0)).sum(-1)
-    return kl, tv, chi2, p.gather(-1, token)[:, 0], q.gather(-1, token)[:, 0]
+    gap = torch.where(q > -torch.inf, torch.inf, 0.0)
+    chi2 = torch.where(on, roll * d.expm1().square(), gap).sum(-1)
+    most = torch.where(on, d, torch.where(q > -torch.inf, torch.inf, -torch.inf)).amax(-1)
+    return torch.stack([kl, tv, chi2]), most
 
 
 def _horner(d: Tensor) -> Tensor:
