@@ -65,7 +65,7 @@ def test_a_shard_may_have_no_mass_but_not_a_whole_row():
     with pytest.raises(ValueError, match=r"rollout_logits\[1\] .*nan among them"):
         merged((a, b), (2,), True)
     left, right = from_logits_shard(b, b), from_logits_shard(b[:1], b[:1])
-    with pytest.raises(ValueError, match="others must be shards of 2 rows, got one of 1"):
+    with pytest.raises(ValueError, match=r"others\[0\] must be a shard of 2 rows, got others\[0\]=1 rows"):
         left.merge(right)
     with pytest.raises(ValueError, match="train_logits must be of the shape of rollout_logits"):
         from_logits_shard(b, b[:1])

@@ -47,9 +47,9 @@ class LogitShard:
         """
         shards = (self, *others)
         n, width = self._rollout.shape[0], sum(shard._rollout.shape[1] for shard in shards)
-        for shard in shards:
-            if shard._rollout.shape[0] != n:
-                refuse("others", f"shards of {n} rows", f"one of {shard._rollout.shape[0]}")
+        for i, other in enumerate(others):
+            if other._rollout.shape[0] != n:
+                refuse(f"others[{i}]", f"a shard of {n} rows", f"{other._rollout.shape[0]} rows")
         rows = max(1, _AT_ONCE // width)
         sums = [_whole(shards, i, min(n, i + rows), precise) for i in range(0, n, rows)]
         return _divergences(np.concatenate([np.empty((0, 10)), *sums]))
