@@ -44,7 +44,7 @@ _PUBLIC = {
     "bounds.rules.largest": ("largest", "trust_regions"),
     "bounds.rules.profile": ("Profile",),
     "bounds.rules.rule": ("Rule",),
-    "bounds.rules.unified": ("RULES", "rule", "unified"),
+    "bounds.rules.unified": ("RULES", "reward_interval", "rule", "unified"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names or (module.removeprefix("bounds."),)}
 

@@ -37,6 +37,7 @@ from bounds.rules.largest import trust_regions as trust_regions
 from bounds.rules.profile import Profile as Profile
 from bounds.rules.rule import Rule as Rule
 from bounds.rules.unified import RULES as RULES
+from bounds.rules.unified import reward_interval as reward_interval
 from bounds.rules.unified import rule as rule
 
 __version__: str
@@ -64,6 +65,7 @@ def largest(
     log_ratio_max: float | None = ...,
     support_gap: float | None = ...,
     mean_reward: float | tuple[float, float] | None = ...,
+    reward_sd_within: float | None = ...,
     reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = ...,
     absolutely_continuous: bool = ...,
 ) -> float | int: ...
@@ -103,6 +105,7 @@ def unified(
     log_ratio_max: float | None = ...,
     support_gap: float | None = ...,
     mean_reward: float | tuple[float, float] | None = ...,
+    reward_sd_within: float | None = ...,
     reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = ...,
     absolutely_continuous: bool = ...,
 ) -> BoundTable: ...

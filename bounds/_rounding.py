@@ -23,6 +23,7 @@ from bounds._checks import FloatArray
 INFINITE = Fraction(2) ** 10_000
 _ROOT_BITS = 160
 _UNIT = Fraction(1, 2**53)
+_LARGEST = Fraction(sys.float_info.max)
 
 
 def exact(x: float) -> Fraction:
@@ -32,7 +33,7 @@ def exact(x: float) -> Fraction:
 
 def round_up(x: Fraction) -> float:
     """Return the smallest float64 that is not below the rational ``x``, or +inf beyond the largest."""
-    if abs(x) > Fraction(sys.float_info.max):
+    if abs(x) > _LARGEST:
         return math.inf if x > 0 else -sys.float_info.max
     nearest = float(x)
     return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)

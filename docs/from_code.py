@@ -98,7 +98,7 @@ class Theorems(_FromCode):
             yield from (r.title + ".", "", ".. math::", "", rf"   \left|\mathrm{{Error}}\right| \le {r.latex}", "")
             for term, text in (
                 ("Needs", _codes(("T", *r.needs))),
-                ("Uses where known", _codes(r.optional) + ("; at least one of them" if r.optional_any else "")),
+                ("Uses where known", _codes(r.optional)),
                 ("Assumes", _codes(r.assumes) or "nothing: it holds for any supports"),
                 ("Family", r.family + (", one of the six of the published B*" if r.in_b_star else "")),
                 ("Source", _escaped(r.source)),

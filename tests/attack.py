@@ -17,7 +17,7 @@ from bounds.rules.unified import RULES, rule, unified
 
 #: Bounds below this are left out: float64 trees are exact to a millionth of it only.
 _NOISE = 1e-7
-_EVERYTHING = tuple(n for n in FIELDS if n not in ("log_ratio_max", "support_gap", "mean_reward"))
+_EVERYTHING = tuple(n for n in FIELDS if n not in ("log_ratio_max", "support_gap", "mean_reward", "reward_sd_within"))
 
 
 def attack(
@@ -67,7 +67,7 @@ def attack(
 def ways(name: str) -> tuple[dict[str, Any], ...]:
     """Return what to attack with: all inputs, only what the rule needs, and (where it survives them) support gaps."""
     own = rule(name)
-    least = tuple(n for n in own.needs + own.optional[:1] * own.optional_any if n != "reward_sd")
+    least = tuple(n for n in own.needs if n != "reward_sd")
     every: tuple[dict[str, Any], ...] = ({}, {"known": least}, {"gaps": True}, {"known": least, "gaps": True})
     return every if own.gap_term else every[:2]
 

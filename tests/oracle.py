@@ -86,7 +86,7 @@ def truth(name: str, T: int, delta=0, epsilon=0, kl_seq=0, tv_seq=0, chi2_max=0,
             "adaptive": lambda: 4 * dbar * capped(T - 1, epsilon=epsilon, delta=delta),
             "trajectory_kl": lambda: real(kl_seq),
             "trajectory_tv": lambda: T * real(epsilon),
-            "halved_coupling": lambda: 2 * e * (excess(T, -real(e)) / real(e)),
+            "exact_tv": lambda: T * e * (-mpmath.expm1((T - 1) * mpmath.log1p(-e)) if e < 1 else mpf(T > 1)),
             "martingale_chi2": lambda: real(reward_sd) * mpmath.sqrt(excess(T, real(chi2_max))),
             "first_order": lambda: min(mpf(1), real(tv_seq)) + real(reward_sd) * mpmath.sqrt(real(chi2_sum)),
         }

@@ -321,7 +321,7 @@ def test_an_assumed_epsilon_leaves_the_rules_that_need_delta_optimistic(example)
 def test_what_is_not_evaluated_is_listed():
     rows = [{"prompt_id": k, "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]} for k in "ab"]
     result = bounds.certify(bounds.TraceSet.from_records(rows), assume={"absolutely_continuous": False})
-    assert {w["name"] for w in result.to_dict()["withheld"]} >= {"halved_coupling", "cauchy_schwarz"}
+    assert {w["name"] for w in result.to_dict()["withheld"]} >= {"exact_tv", "cauchy_schwarz"}
     assert "Not evaluated (needs epsilon): classical, coupling" in str(result)
     assert ("horizon", 1) in [(a.what, a.value) for a in result.assumptions]
     assert result.estimates["chi2_seq"] is None

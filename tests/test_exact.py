@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import bounds
+from bounds import Standing
+from bounds._rounding import round_up, sqrt_up
 from bounds.proof.exact import Problem, Tree, expected, log_low, random_problem
 from bounds.proof.worst_case import homogeneous
 from bounds.rules.profile import FIELDS
@@ -180,6 +182,91 @@ def test_the_worst_of_all_means_that_a_number_or_a_pair_stands_for_counts():
     assert sd(Fraction(1, 3)) ** 2 >= Fraction(2, 9)
     assert sd((-1.0, -0.8), reward_range=(-1, 1)) == pytest.approx(0.3)
     assert 0.0 < sd(0.0, reward_range=(0, 5)) < sd(0.0)
+
+
+def test_rewards_that_spread_little_within_a_prompt():
+    """sqrt(E Var(R | prompt)) for sd(R) in the chi2 rules; prompts that differ in difficulty do not count."""
+    rng, gained = np.random.default_rng(11), 0
+    for kind in ("ordinary", "far apart", "zeros in theta"):
+        for problem in problems(kind, 20, rational=True):
+            offsets = rng.permutation(len(problem.trees)) * 4
+            rewards = [
+                np.array([Fraction(int(k) + int(a), 9) for k in rng.integers(0, 2, t.error_weight.size)], dtype=object)
+                for t, a in zip(problem.trees, offsets, strict=True)
+            ]
+            worst = [
+                np.array([Fraction(int(a) + int(w > 0), 9) for w in t.error_weight], dtype=object)
+                for t, a in zip(problem.trees, offsets, strict=True)
+            ]
+            for of in (rewards, worst):
+                means = [(t.roll_mass[-1] * r).sum() for t, r in zip(problem.trees, of, strict=True)]
+                squares = [(t.roll_mass[-1] * r**2).sum() for t, r in zip(problem.trees, of, strict=True)]
+                within = sqrt_up(problem.mean([s - m**2 for s, m in zip(squares, means, strict=True)]))
+                known = problem.profile("chi2_max", "chi2_sum", "tv_seq").known()
+                for reward_range in ((0, 1), (-1, 3)):
+                    given = {"reward_sd_within": round_up(within), "reward_range": reward_range}
+                    profile = bounds.Profile(**{**known, **given})
+                    for name in ("martingale_chi2", "first_order"):
+                        assert bounds.rule(name).value(profile) >= abs(problem.error(of))
+                gained += within * 4 < 1
+    assert gained > 50
+    narrow = bounds.unified(T=9, chi2_max=0.01, reward_sd_within=0.125, reward_range=(0, 0.5), mean_reward=0.25)
+    wide = bounds.unified(T=9, chi2_max=0.01)
+    assert narrow["martingale_chi2"].value == pytest.approx(wide["martingale_chi2"].value / 4, rel=1e-12)
+    assert narrow["martingale_chi2"].inputs[1].used == ("reward_sd_within",)
+
+
+def test_where_the_training_policy_s_reward_lies():
+    """kl(J(roll) || J(theta)) <= D on enumerated problems with random rewards, in any range and with support gaps."""
+    rng, nearest = np.random.default_rng(13), 0.0
+    for kind in ("ordinary", "zeros in roll", "one step"):
+        for problem in problems(kind, 12, rational=True):
+            rewards = [
+                np.array([Fraction(int(k), 5) - 1 for k in rng.choice([0, 2, 5], t.error_weight.size)], dtype=object)
+                for t in problem.trees
+            ]
+            mean, after = (problem.objective(policy, rewards) for policy in ("roll", "theta"))
+            kl_seq = problem.profile("kl_seq").kl_seq
+            found = bounds.reward_interval(mean_reward=float(mean), kl_seq=kl_seq, reward_range=(-1, 0))
+            assert Fraction(found.low) <= after <= Fraction(found.high)
+            end = found.low if after < mean else found.high
+            nearest = max(nearest, float((after - mean) / (Fraction(end) - mean)) if after != mean else 0.0)
+    assert nearest > 0.9
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e-300, 1e-9, 0.1, 0.4, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize("kl_seq", [0.0, 1e-30, 1e-6, 0.01, 3.0, 1000.0, np.inf])
+def test_the_ends_of_the_reward_are_the_roots_rounded_outward(mean, kl_seq):
+    """At each end kl is D or more, at the next float toward the mean less: in mpmath, at 400 digits."""
+    import mpmath
+
+    found = bounds.reward_interval(mean_reward=(mean, mean), kl_seq=kl_seq)
+    assert 0.0 <= found.low <= mean <= found.high <= 1.0
+    with mpmath.workdps(400):
+
+        def kl(x):
+            pairs = ((mpmath.mpf(mean), mpmath.mpf(x)), (1 - mpmath.mpf(mean), 1 - mpmath.mpf(x)))
+            return mpmath.fsum(a * mpmath.log(a / b) if b else mpmath.inf for a, b in pairs if a)
+
+        for end, last in ((found.low, 0.0), (found.high, 1.0)):
+            assert end == last or kl(end) >= kl_seq
+            assert end == mean or kl(np.nextafter(end, mean)) <= kl_seq * (1 + mpmath.mpf(10) ** -29)
+
+
+def test_the_worst_of_the_mean_rewards_counts_at_either_end():
+    wide = bounds.reward_interval(mean_reward=(0.3, 0.5), kl_seq=0.01)
+    assert wide.low == bounds.reward_interval(mean_reward=(0.3, 0.3), kl_seq=0.01).low
+    assert wide.high == bounds.reward_interval(mean_reward=(0.5, 0.5), kl_seq=0.01).high
+    rounded = bounds.reward_interval(mean_reward=0.1, kl_seq=0.0)  # stands for what float64 rounds to it
+    assert rounded.low < 0.1 < rounded.high
+    given = {"mean_reward": Standing.MEASURED, "kl_seq": Standing.ASSUMED}
+    table = bounds.unified(T=9, mean_reward=0.4, kl_seq=0.01, standing=given)
+    assert table.reward_interval.standing is Standing.ASSUMED
+    assert table.to_dict()["reward_interval"]["low"] == bounds.reward_interval(mean_reward=0.4, kl_seq=0.01).low
+    assert "J(theta) lies in [0.332, 0.471]" in str(table)
+    assert bounds.unified(T=9, kl_seq=0.01).reward_interval is None
+    with pytest.raises(ValueError, match="mean_reward must be"):
+        bounds.reward_interval(mean_reward=1.5, kl_seq=0.01)
 
 
 def test_the_sharp_bounds_are_nearly_attained_by_some_of_them():

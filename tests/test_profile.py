@@ -155,7 +155,9 @@ def test_arrays_are_copied_and_cannot_be_changed():
         profile.delta = 1.0
 
 
-@pytest.mark.parametrize("known", [{}, {"mean_length": 3.0}, {"mean_reward": 0.5}, {"support_gap": 0.1}])
+@pytest.mark.parametrize(
+    "known", [{}, {"mean_length": 3.0}, {"mean_reward": 0.5}, {"support_gap": 0.1}, {"reward_sd_within": 0.1}]
+)
 def test_a_bound_needs_a_divergence(known):
     with pytest.raises(ValueError, match="a bound needs at least one divergence"):
         bounds.unified(T=10, **known)

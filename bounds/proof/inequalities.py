@@ -34,6 +34,7 @@ KL_ROUTE = tuple(n for n in PAPER if "kl" in n or "pinsker" in n)
 HALVED = tuple(n for n in ALL if n.startswith("halved"))
 CHI2 = tuple(r.name for r in RULES if not r.gap_term)
 COUPLED = tuple(r.name for r in RULES if r.family == SHARP and r.assumes and r.name not in (*HALVED, *CHI2))
+EXACT_TV = ("exact_tv", "context_shift_profile")
 _KL, _TV = ("trajectory_kl",), ("trajectory_tv",)
 
 Pairs = Iterator[tuple[Any, Any]]
@@ -155,7 +156,7 @@ def context_distance() -> Pairs:
     return _context_distances(lambda epsilons, t: min(1, t * max(epsilons)))
 
 
-@_inequality(EXACT, "halved_coupling", *COUPLED)
+@_inequality(EXACT, *COUPLED)
 def product_of_couplings() -> Pairs:
     """TV of the contexts at position t <= 1 - prod_{s<t} (1 - eps_s), on every prompt; attained."""
     return _context_distances(lambda epsilons, t: 1 - math.prod(1 - e for e in epsilons[:t]))
@@ -200,6 +201,34 @@ def w_below_product() -> Pairs:
 def w_below_score() -> Pairs:
     """W^- <= (1 + S)^+; attained where P = 0."""
     return ((w, max(Fraction(0), 1 + up - down)) for _, w, up, down in responses())
+
+
+@_inequality(EXACT, *EXACT_TV)
+def w_below_rises() -> Pairs:
+    """W^- <= sum_t x_t (1 - prod_{s!=t} m_s), x = (rho - 1)^+, m = min(rho, 1); attained."""
+    for rho, w, _, _ in responses():
+        kept = [min(r, ONE) for r in rho]
+        others = (math.prod(kept[:t] + kept[t + 1 :], start=ONE) for t in range(len(rho)))
+        yield w, sum((max(r - 1, Fraction(0)) * (1 - m) for r, m in zip(rho, others, strict=True)), Fraction(0))
+
+
+@_inequality(EXACT, *EXACT_TV)
+def common_part() -> Pairs:
+    """V = (1-e) U + e Q, V' = (1-e) U + e Q', |V-V'| <= e: Q, Q' <= 1 with U = min(1, V/(1-e), V'/(1-e)); attained."""
+    grid = [Fraction(k, 6) for k in range(7)]
+    for v, w, e in itertools.product(grid, grid, grid[1:-1]):
+        if abs(v - w) <= e:
+            shared = min(1 - e, v, w)
+            yield from ((x - shared, e) for x in (v, w))
+
+
+@_inequality(EXACT, *EXACT_TV)
+def one_more_step() -> Pairs:
+    """Q S - (P-1) Q' <= U^+ + (Q'-Q)^+ for Q, Q' in [0, 1], linear in each order of them: at the corners; attained."""
+    for rho, _, up, down in responses():
+        for q, after in itertools.product((0, 1), repeat=2):
+            left = q * (up - down) - (math.prod(rho, start=ONE) - 1) * after
+            yield left, up + max(after - q, 0)
 
 
 # --- what is left where theta << roll fails, and events ----------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 from bounds._text import Cells
 from bounds.proof import instances, restated, symbolic
-from bounds.proof.inequalities import ALL, CHI2, COUPLED, EXACT, HALVED, INTERVAL, KL_ROUTE, PAPER, STEPS
+from bounds.proof.inequalities import ALL, CHI2, COUPLED, EXACT, EXACT_TV, HALVED, INTERVAL, KL_ROUTE, PAPER, STEPS
 
 SYMBOLIC = "symbolic"
 
@@ -73,7 +73,8 @@ CHECKS: tuple[Check, ...] = (
     _check(symbolic.free_baseline, SYMBOLIC, (*HALVED, *COUPLED), baseline=0),
     _check(symbolic.orthogonal_increments, SYMBOLIC, CHI2, first=3),
     _check(symbolic.expected_square_of_score, SYMBOLIC, CHI2, factor=2),
-    _check(symbolic.summed_excess, SYMBOLIC, ("martingale_chi2", "halved_coupling"), start=2),
+    _check(symbolic.summed_excess, SYMBOLIC, ("martingale_chi2",), start=2),
+    _check(symbolic.solved_forward, SYMBOLIC, EXACT_TV, constant=2),
     _check(symbolic.chi2_to_kl, SYMBOLIC, CHI2, power=3),
     _check(symbolic.curve_slope, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
     _check(symbolic.curve_concave, SYMBOLIC, (*HALVED, *COUPLED), factor=3),

@@ -54,8 +54,8 @@ _X, _C, _sd = sp.symbols("X C sd", positive=True)
 _excess = (1 + _X) ** _T - 1 - _T * _X
 RESTATED = {
     **RESTATED,
-    **{f"halved_{name}": form / 2 for name, form in RESTATED.items() if not name.startswith("trajectory")},
-    "halved_coupling": 2 * _unit(_eps) * _over_positions(1 - (1 - _unit(_eps)) ** _back),
+    **{f"halved_{n}": form / 2 for n, form in RESTATED.items() if not n.startswith("trajectory") and n != "coupling"},
+    "exact_tv": _over_positions(_unit(_eps) * (1 - (1 - _unit(_eps)) ** (_T - 1))),
     "halved_mixed_kl": RESTATED["mixed_kl"] * (_T - 1) / (2 * _T),
     "halved_mixed_tv": RESTATED["mixed_tv"] * (_T - 1) / (2 * _T),
     "martingale_chi2": _sd * sp.sqrt(_excess),
@@ -87,10 +87,19 @@ def _by_position(term: Callable[[int, int], Any]) -> Callable[[int], Any]:
     return cache(lambda T: sp.Add(*(term(t, T) for t in range(1, T + 1))))
 
 
-def _context_shift(t: int, T: int) -> Any:
+def _prefix_tv(t: int) -> Any:
     seen = range(1, t)
     by_kl, by_tv, by_coupling = sp.sqrt(_total(_K_t, seen) / 2), _total(_dbar_t, seen), 1 - _survive(_eps_t, seen)
-    return 2 * _eps_t[t] * sp.Min(by_kl, by_tv, by_coupling, _unit(_tv))
+    return sp.Min(by_kl, by_tv, by_coupling, _unit(_tv))
+
+
+@cache
+def _context_shift(T: int) -> Any:
+    b: Any = sp.Integer(0)
+    for t in range(1, T + 1):
+        new = sp.Min(_dbar_t[t], _eps_t[t] * _prefix_tv(t))
+        b = (1 - _eps_t[t]) * b + _eps_t[t] * _total(_dbar_t, range(1, t)) + new
+    return sp.Min(b, sp.Add(*(2 * _eps_t[t] * _prefix_tv(t) for t in range(1, T + 1))))
 
 
 def _adaptive_by_position(t: int, T: int) -> Any:
@@ -111,7 +120,7 @@ BY_POSITION: Mapping[str, tuple[Callable[[int], Any], tuple[str, ...]]] = {
         _by_position(lambda t, T: 4 * _dbar_t[t] * sp.Min(1, (T - t) * _eps, sp.sqrt((T - t) * _delta / 2))),
         ("mean_tv",),
     ),
-    "context_shift_profile": (_by_position(_context_shift), ("max_tv", "mean_kl", "mean_tv")),
+    "context_shift_profile": (_context_shift, ("max_tv", "mean_kl", "mean_tv")),
     "adaptive_profile": (_by_position(_adaptive_by_position), ("mean_tv", "max_tv", "max_kl")),
     "martingale_chi2": (lambda T: sp.sqrt(_variance(T)) / 2, ("max_chi2",)),
     "cauchy_schwarz": (

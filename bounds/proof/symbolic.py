@@ -180,14 +180,28 @@ def expected_square_of_score(factor: int = 1) -> bool:
 
 
 def summed_excess(start: int = 1) -> bool:
-    """sum_t X ((1+X)^(t-1) - 1) = f(T, X), sum_t (1 - (1-eps)^(t-1)) = f(T, -eps) / eps, f = T(T-1)/2 X^2 + ..."""
+    """sum_t X ((1+X)^(t-1) - 1) = f(T, X) = (1+X)^T - 1 - T X = T(T-1)/2 X^2 + ..."""
     X = sp.Symbol("X", positive=True)
     for T in range(1, 9):
         f = sp.expand((1 + X) ** T - start - T * X)
         summed = sum(X * ((1 + X) ** (t - 1) - 1) for t in range(1, T + 1))
-        coupling = sum(1 - (1 - X) ** (t - 1) for t in range(1, T + 1))
         leading = sp.Rational(T * (T - 1), 2) if T > 1 else 0
-        if sp.expand(summed - f) != 0 or sp.expand(coupling * X - f.subs(X, -X)) != 0 or f.coeff(X, 2) != leading:
+        if sp.expand(summed - f) != 0 or f.coeff(X, 2) != leading:
+            return False
+    return True
+
+
+def solved_forward(constant: int = 1) -> bool:
+    """b_T = sum_t (n_t + (Dbar_t - n_t)(1 - prod_{k>t} (1 - eps_k))); T eps (1 - (1-eps)^(T-1)) for constant eps."""
+    e = sp.Symbol("e", positive=True)
+    for T in range(1, 6):
+        d, n, eps = (sp.symbols(f"{letter}1:{T + 1}", positive=True) for letter in ("d", "n", "e"))
+        b, solved = sp.Integer(0), sp.Integer(0)
+        for t in range(T):
+            b = (1 - eps[t]) * b + eps[t] * sum(d[:t]) + n[t]
+            solved += n[t] + (d[t] - n[t]) * (constant - sp.Mul(*(1 - x for x in eps[t + 1 :])))
+        values = dict.fromkeys((*d, *eps), e) | {n[t]: e * (1 - (1 - e) ** t) for t in range(T)}
+        if sp.expand(b - solved) != 0 or sp.expand(b.subs(values) - T * e * (1 - (1 - e) ** (T - 1))) != 0:
             return False
     return True
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,11 @@ def multiple_array(x: FloatArray, factor: Fraction) -> FloatArray:
         return np.where(x == 0.0, 0.0, np.nextafter(x * round_up(factor), math.inf))
 
 
+def product_up(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Multiply entry by entry, upper values (0 stays 0)."""
+    return np.where((x == 0.0) | (y == 0.0), 0.0, np.nextafter(x * y, math.inf))
+
+
 def root_of_half(x: FloatArray) -> FloatArray:
     """Compute sqrt(x/2) of each entry in place, upper values: no root of a float is subnormal, so nothing underflows.
 
@@ -113,30 +119,33 @@ COUPLED = Route(_log_survival, _lost)  # 1 - prod (1 - epsilon_s)
 COMPOUNDED = Route(np.log1p, lambda x: np.expm1(x) * (1.0 + 16.0 * 2.0**-53))  # prod (1 + X_s) - 1
 
 
-def shifted_sum(
-    factor: FloatArray, *routes: tuple[Route, FloatArray | None], cap: float = 1.0, follow: bool = False
-) -> Fraction:
-    """Bound sum_t factor_t min(cap, routes over arrays from the positions before t), within 1e-12 relative above it.
+def shifted(size: int, *routes: tuple[Route, FloatArray | None], cap: float = 1.0, follow: bool = False) -> FloatArray:
+    """Bound at each position min(cap, routes over arrays from the positions before it), within 1e-12 relative above it.
 
-    ``follow``: from the positions after t. ``factor`` may carry one rounding. A route over None is none. The work goes
-    block by block. Sums are raised by more than they may have lost as the last thing that is done to them: where they
-    are so small that this changes nothing, additions were exact.
+    ``follow``: from the positions after it. A route over None is none. The work goes block by block. Sums are raised by
+    more than they may have lost as the last thing that is done to them: where they are so small that this changes
+    nothing, additions were exact.
     """
-    shift = np.full(factor.size, cap)
+    shift = np.full(size, cap)
     facing = slice(None, None, -1 if follow else 1)
     for route, given in routes:
         if given is None:
             continue
         array, out, carried = given[facing], shift[facing], 0.0
         with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, factor.size, _BLOCK):
+            for start in range(0, size, _BLOCK):
                 block = slice(start, start + _BLOCK)
                 sums, whole = _running(route.enter(np.ascontiguousarray(array[block])))
                 sums += carried
                 sums *= _RAISED
                 carried = (carried + whole * _RAISED) * (1.0 + 4.0 * 2.0**-53)
                 np.minimum(out[block], route.leave(sums), out=out[block])
-    return dot_up(factor, shift, roundings=1)
+    return shift
+
+
+def shifted_sum(factor: FloatArray, *routes: tuple[Route, FloatArray | None], **options: Any) -> Fraction:
+    """Bound the sum of a factor, which may carry one rounding, times what :func:`shifted` says of its position."""
+    return dot_up(factor, shifted(factor.size, *routes, **options), roundings=1)
 
 
 def _running(a: FloatArray) -> tuple[FloatArray, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bounds._checks import unknown
 from bounds._text import Cells, Row, shown
-from bounds.results import Assumption, Record, Result, Standing, jsonable, weakest
+from bounds.results import Assumption, Interval, Record, Result, Standing, jsonable, weakest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +119,8 @@ class BoundTable(Result):
         What every bound takes for granted.
     surrogate_cap : float or None
         L' is at most this in absolute value, so no larger bound certifies a step.
+    reward_interval : Interval or None
+        Where J(theta) lies, if the mean reward and D are known (:func:`bounds.reward_interval`).
 
     Examples
     --------
@@ -134,6 +136,7 @@ class BoundTable(Result):
     assumptions: tuple[Assumption, ...]
     reward_spread: float = 1.0
     surrogate_cap: float | None = None
+    reward_interval: Interval | None = None
     published_b_star: frozenset[str] = field(default=frozenset(), metadata={"json": False})
     derived: ClassVar = ("b_star", "b_star_published")
 
@@ -208,6 +211,9 @@ class BoundTable(Result):
         lines = [f"Assumed: {a}" for a in self.assumptions]
         if self.surrogate_cap is not None:
             lines.insert(0, f"|L'| <= tv_seq + D = {shown(self.surrogate_cap)}: a larger bound never certifies a step.")
+        if self.reward_interval is not None:
+            _, low, high = self.reward_interval.texts()
+            lines.insert(0, f"J(theta) lies in [{low}, {high}], as kl(J(roll) || J(theta)) <= D.")
         return lines + withheld_lines(self.withheld)
 
     def cells(self, *, best: Bound | None = None, published: Bound | None = None) -> Cells:

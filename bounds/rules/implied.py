@@ -106,6 +106,10 @@ IMPLICATIONS: tuple[Implication, ...] = (
     ),
 )
 
+_TOWARD: dict[str, list[Implication]] = {}
+for _implication in IMPLICATIONS:
+    _TOWARD.setdefault(_implication.target, []).append(_implication)
+
 #: At a support gap chi2 and the largest log ratio are infinite, whatever was measured elsewhere: nothing follows.
 NEED_SUPPORT = frozenset({"chi2_max", "chi2_sum", "mean_chi2", "max_chi2", "log_ratio_max"})
 
@@ -162,8 +166,8 @@ class Implied:
         if given is not None:
             yield given
         families = (None,) if given is not None and family == PUBLISHED else (None, family)
-        for implication in IMPLICATIONS:
-            if implication.target == name and implication.family in families:
+        for implication in _TOWARD.get(name, ()):
+            if implication.family in families:
                 found = self.apply(implication, family)
                 if found is not None:
                     yield found

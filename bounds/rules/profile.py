@@ -55,6 +55,9 @@ FIELDS: Mapping[str, Field] = {
     "log_ratio_max": Field("Λ", "largest |log theta - log roll| over the whole vocabulary, at any context", rare=True),
     "support_gap": Field("m", "largest mass of theta where roll has none, at any context", high=1.0, rare=True),
     "mean_reward": Field("μ", "expected reward under roll", low=-math.inf, rare=True),
+    "reward_sd_within": Field(
+        "sd", "sqrt(E Var(R | prompt)): spread of the reward within prompts, under roll", rare=True
+    ),
 }
 
 
@@ -88,6 +91,8 @@ class Profile:
     mean_reward : float or (float, float)
         Expected reward, inside ``reward_range``, or limits between which it lies. A number stands for every mean that
         float64 rounds to it; of all means the worst counts.
+    reward_sd_within : float
+        sqrt(E Var(R | prompt)), in units of the reward: how far the rewards of one prompt's responses spread.
     reward_range : (float, float), or one such pair for each prompt
         Smallest and largest reward.
     absolutely_continuous : bool
@@ -129,6 +134,7 @@ class Profile:
     log_ratio_max: float | None = None
     support_gap: float | None = None
     mean_reward: float | tuple[float, float] | None = None
+    reward_sd_within: float | None = None
     reward_range: tuple[float, float] | tuple[tuple[float, float], ...] = (0.0, 1.0)
     absolutely_continuous: bool = True
     implied: Implied = field(init=False)
@@ -244,14 +250,30 @@ class Profile:
     def reward_sd(self) -> Input:
         """An upper value of the reward's standard deviation under roll, for rewards mapped to [0, 1].
 
-        It is sqrt(mu (1 - mu)) at the mu nearest to 1/2 of all that ``mean_reward`` stands for.
+        It is the smallest of 1/2; sqrt(mu (1 - mu)) at the mu nearest to 1/2 of all that ``mean_reward`` stands for;
+        and ``reward_sd_within``, which will do where theta << roll: W has mean 0 for each prompt, so that rewards may
+        be centred prompt by prompt.
         """
-        if self.mean_reward is None:
-            return Input("reward_sd", 0.5, "1/2, of any reward in a range of 1")
-        lowest = exact(self._ranges[0][0])
-        low, high = ((end - lowest) / self.exact_spread for end in _means(self.mean_reward))
-        mean = min(max(Fraction(1, 2), low), high)
-        return Input("reward_sd", round_up(sqrt_up(mean * (1 - mean))), "sqrt(mu (1-mu))", ("mean_reward",))
+        found = [(Fraction(1, 2), "1/2, of any reward in a range of 1", "")]
+        if self.mean_reward is not None:
+            low, high = self.exact_means
+            mean = min(max(Fraction(1, 2), low), high)
+            found.append((sqrt_up(mean * (1 - mean)), "sqrt(mu (1-mu))", "mean_reward"))
+        if self.reward_sd_within is not None:
+            found.append((exact(self.reward_sd_within) / self.exact_spread, "reward_sd_within", "reward_sd_within"))
+        value, how, used = min(found, key=lambda way: way[0])
+        return Input("reward_sd", round_up(value), how, (used,) if used else ())
+
+    @property
+    def exact_means(self) -> tuple[Fraction, Fraction]:
+        """The least and the largest mean that ``mean_reward`` stands for, for rewards mapped to [0, 1]."""
+        lowest, spread = self.reward(Fraction(0)), self.exact_spread
+        low, high = (min(max(Fraction(0), (mean - lowest) / spread), Fraction(1)) for mean in _means(self.mean_reward))
+        return low, high
+
+    def reward(self, share: Fraction) -> Fraction:
+        """Return the reward that is mapped to a number in [0, 1], where all prompts have one range."""
+        return exact(self._ranges[0][0]) + share * self.exact_spread
 
     @classmethod
     def of(cls, known: Mapping[str, Any]) -> Self:
@@ -310,8 +332,10 @@ def _reward_ranges(value: Any) -> Any:
     return tuple(map(reward_range, pairs)) or reward_range(value)
 
 
-def _means(given: float | tuple[float, float]) -> tuple[Fraction, Fraction]:
+def _means(given: float | tuple[float, float] | None) -> tuple[Fraction, Fraction]:
     """Return the least and the largest mean that a pair allows, or that rounds to a number."""
+    if given is None:
+        raise ValueError("mean_reward is not known")
     if isinstance(given, tuple):
         return exact(given[0]), exact(given[1])
     below, above = (exact(math.nextafter(given, way)) for way in (-math.inf, math.inf))

@@ -22,8 +22,8 @@ class Rule:
 
     ``formula`` is evaluated in exact rational arithmetic on the quantities that ``needs`` (all of them) and
     ``optional`` (None where unknown) name; square roots in it are upper values. It is rounded up once.
-    ``optional_any``: at least one of the optional quantities must be known. ``gap_term``: a rule that assumes
-    theta << roll still bounds the error from below, and from above with the summed support gap added.
+    ``gap_term``: a rule that assumes theta << roll still bounds the error from below, and from above with the summed
+    support gap added.
     """
 
     name: str
@@ -37,7 +37,6 @@ class Rule:
     optional: tuple[str, ...] = ()
     in_b_star: bool = False
     gap_term: bool = True
-    optional_any: bool = False
 
     def value(self, profile: Profile) -> float:
         """Return the bound on a profile, rounded up.
@@ -82,8 +81,6 @@ class Rule:
                 return self._withheld(f"needs {name}")
             setattr(quantities, name, None if found is None else found[0])
             inputs += [] if found is None else [found[1]]
-        if self.optional_any and all(getattr(quantities, name) is None for name in self.optional):
-            return self._withheld(f"needs {' or '.join(self.optional)}")
         gap = self._gap_term(profile)
         if isinstance(gap, str):
             return self._withheld(gap)

@@ -5,8 +5,10 @@ and Phi = sum_t k3(rho_t). With theta << roll, Error = E[R W], W = P - 1 - S, an
 gives the identity W = k3(P) - Phi. So the worst reward in [0, 1] has |Error| = E[W^-] <= E[Phi] = D,
 whatever T is; likewise W^- <= U^+ gives A. Both hold for any supports.
 
-The other rules need theta << roll. Error does not change under R -> R - 1/2, which halves every constant 4;
-W is a martingale with increments (rho_t - 1)(P_{t-1} - 1), which gives the chi2 rules.
+The other rules need theta << roll. With m_t = min(rho_t, 1) and x_t = (rho_t - 1)^+,
+W^- <= sum_t x_t (1 - prod_{s!=t} m_s), which gives exact_tv: nothing smaller follows from T and epsilon. Error does not
+change under R -> R - 1/2, which halves every constant 4; W is a martingale with increments (rho_t - 1)(P_{t-1} - 1),
+which gives the chi2 rules.
 """
 
 from __future__ import annotations
@@ -20,13 +22,26 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bounds._rounding import round_up, sqrt_up
+from bounds._rounding import dot_up, round_up, sqrt_up, sum_up
 from bounds.divergence.inequalities import pinsker
-from bounds.rules.arrays import COMPOUNDED, COUPLED, PINSKER_OF_SUM, SUMMED, shifted_sum
+from bounds.rules.arrays import COMPOUNDED, COUPLED, PINSKER_OF_SUM, SUMMED, product_up, shifted, shifted_sum
 from bounds.rules.bound import SHARP
 from bounds.rules.published import PUBLISHED_RULES
 from bounds.rules.rule import ABSOLUTE_CONTINUITY, Rule
-from bounds.rules.sums import binomial_excess, product_coupling_sum, unit
+from bounds.rules.sums import binomial_excess, product_coupling, unit
+
+
+def _context_shift(q: SimpleNamespace) -> Fraction:
+    """Return the smaller of b_T and 2 sum_t eps_t tau_t.
+
+    Solved forward, b_T is sum_t (n_t + (Dbar_t - n_t)(1 - prod_{k>t} (1 - eps_k))), n_t = min(Dbar_t, eps_t tau_t).
+    """
+    eps = np.full(q.T, round_up(unit(q.epsilon))) if q.max_tv is None else q.max_tv
+    cap = 1.0 if q.tv_seq is None else round_up(unit(q.tv_seq))
+    tau = shifted(q.T, (COUPLED, eps), (PINSKER_OF_SUM, q.mean_kl), (SUMMED, q.mean_tv), cap=cap)
+    new = np.minimum(q.mean_tv, product_up(eps, tau))
+    exact_tv = sum_up(new) + shifted_sum(q.mean_tv - new, (COUPLED, eps), follow=True)
+    return min(exact_tv, 2 * dot_up(eps, tau, roundings=1))
 
 
 def _martingale(q: SimpleNamespace) -> Fraction:
@@ -38,13 +53,8 @@ def _martingale(q: SimpleNamespace) -> Fraction:
     return sd * sqrt_up(variance)
 
 
-#: Halved rules that gain more than the half: by the product coupling instead of min(1, (t-1) epsilon), and by T - 1
-#: instead of T, as nothing precedes the first token.
+#: Halved rules that gain more than the half: T - 1 instead of T, as nothing precedes the first token.
 _GAIN_MORE: dict[str, tuple[str, Callable[[SimpleNamespace], Fraction]]] = {
-    "coupling": (
-        r"2\min(1,\epsilon)\sum_t(1-(1-\epsilon)^{t-1})",
-        lambda q: 2 * unit(q.epsilon) * product_coupling_sum(q.T, unit(q.epsilon)),
-    ),
     "mixed_kl": (
         r"2(T-1)\min(1,\sqrt{\delta/2})\min(1,\sqrt{D/2})",
         lambda q: 2 * (q.T - 1) * pinsker(q.delta) * pinsker(q.kl_seq),
@@ -92,25 +102,27 @@ SHARP_RULES: tuple[Rule, ...] = (
         ("tv_sum",),
         lambda q: q.tv_sum,
     ),
-    *map(_halved, PUBLISHED_RULES),
+    _sharp(
+        "exact_tv",
+        "Exact TV",
+        r"T\epsilon\,(1-(1-\epsilon)^{T-1})",
+        "this project: W^- <= sum_t x_t (1 - prod_{s!=t} m_s); attained for every T and epsilon",
+        ("epsilon",),
+        lambda q: q.T * unit(q.epsilon) * product_coupling(q.T - 1, unit(q.epsilon)),
+        assumes=_AC,
+    ),
+    *(_halved(rule) for rule in PUBLISHED_RULES if rule.name != "coupling"),  # exact_tv is below
     _sharp(
         "context_shift_profile",
         "Context shift by position",
-        r"2\sum_t \epsilon_t\min(1,\sqrt{\textstyle\sum_{s<t}K_s/2},\sum_{s<t}\bar D_s,"
-        r"1-\prod_{s<t}(1-\epsilon_s),\mathrm{TV}_{\mathrm{seq}})",
-        "this project: halved advantage, context shift from what precedes each position",
-        ("max_tv",),
-        lambda q: (
-            2
-            * shifted_sum(
-                q.max_tv,
-                (COUPLED, q.max_tv),
-                (PINSKER_OF_SUM, q.mean_kl),
-                (SUMMED, q.mean_tv),
-                cap=1.0 if q.tv_seq is None else round_up(unit(q.tv_seq)),
-            )
-        ),
-        optional=("mean_kl", "mean_tv", "tv_seq"),
+        r"\min(b_T,\,2\textstyle\sum_t\epsilon_t\tau_t),\ "
+        r"b_t = (1-\epsilon_t)\,b_{t-1}+\epsilon_t\sum_{s<t}\bar D_s+\min(\bar D_t,\epsilon_t\tau_t),\ "
+        r"\tau_t = \min(1-\prod_{s<t}(1-\epsilon_s),\sum_{s<t}\bar D_s,\sqrt{\sum_{s<t}K_s/2},"
+        r"\mathrm{TV}_{\mathrm{seq}})",
+        "this project: exact_tv by position; halved advantage, context shift from what precedes each position",
+        ("epsilon", "mean_tv"),
+        _context_shift,
+        optional=("max_tv", "mean_kl", "tv_seq"),
         assumes=_AC,
     ),
     _sharp(
@@ -118,10 +130,9 @@ SHARP_RULES: tuple[Rule, ...] = (
         "Adaptive by position",
         r"2\sum_t \bar D_t\min(1,1-\prod_{k>t}(1-\epsilon_k),\sqrt{\textstyle\sum_{k>t}\delta_k/2})",
         "this project: halved adaptive with the suprema of the positions that follow",
-        ("mean_tv",),
+        ("mean_tv", "max_kl"),
         lambda q: 2 * shifted_sum(q.mean_tv, (COUPLED, q.max_tv), (PINSKER_OF_SUM, q.max_kl), follow=True),
-        optional=("max_tv", "max_kl"),
-        optional_any=True,
+        optional=("max_tv",),
         assumes=_AC,
     ),
     _sharp(

@@ -100,11 +100,6 @@ def product_coupling(length: int, epsilon: Fraction) -> Fraction:
     return unit(upper_value(lambda iv: 1 - _power(iv, length, -epsilon), _cancelled(length, epsilon)))
 
 
-def product_coupling_sum(T: int, epsilon: Fraction) -> Fraction:
-    """Bound from above sum_{k=0}^{T-1} (1 - (1-epsilon)^k) = f(T, -epsilon) / epsilon."""
-    return binomial_excess(T, -epsilon) / epsilon if epsilon else Fraction(0)
-
-
 def _power(iv: Any, T: int, X: Fraction) -> Any:
     """Return (1 + X)^T as an interval."""
     return iv.exp(T * iv.log(1 + interval(iv, X))) if X > -1 else iv.mpf(0)

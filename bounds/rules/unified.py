@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from bounds._checks import takes_parameters_of, unknown
-from bounds._rounding import round_up
-from bounds.results import Standing
+from bounds._rounding import exact, largest_float, round_down, round_up
+from bounds.divergence.inequalities import binary_kl_low
+from bounds.results import Interval, Standing, weakest
 from bounds.rules.bound import SHARP, Bound, BoundTable, Withheld
 from bounds.rules.profile import FIELDS, Profile
 from bounds.rules.published import PUBLISHED_RULES
@@ -19,7 +24,7 @@ from bounds.rules.sums import unit
 RULES: tuple[Rule, ...] = PUBLISHED_RULES + SHARP_RULES
 
 #: The fields that say how far apart the two policies are; a profile without any of them bounds nothing.
-_DIVERGENCES = FIELDS.keys() - {"mean_length", "support_gap", "mean_reward"}
+_DIVERGENCES = FIELDS.keys() - {"mean_length", "support_gap", "mean_reward", "reward_sd_within"}
 
 
 def rule(name: str) -> Rule:
@@ -105,6 +110,7 @@ def unified(
         assumptions=profile.assumptions,
         reward_spread=round_up(profile.exact_spread),
         surrogate_cap=_surrogate_cap(profile),
+        reward_interval=_reward_interval(profile, stands),
         published_b_star=frozenset(r.name for r in RULES if r.in_b_star),
     )
 
@@ -115,3 +121,68 @@ def _surrogate_cap(profile: Profile) -> float | None:
     if tv_seq is None or kl_seq is None or (profile.has_support_gap and profile.largest_offset):
         return None
     return round_up((unit(tv_seq[0]) + kl_seq[0]) * profile.exact_spread)
+
+
+def reward_interval(
+    *,
+    mean_reward: float | tuple[float, float],
+    kl_seq: float,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+) -> Interval:
+    """Bound J(theta), the training policy's expected reward, by kl(J(roll) || J(theta)) <= D.
+
+    Parameters
+    ----------
+    mean_reward : float or (float, float)
+        J(roll), or limits between which it lies; of all that they stand for the worst counts at either end.
+    kl_seq : float
+        D, an upper value of the expected KL(roll||theta) of a whole response, in nats.
+    reward_range : (float, float)
+        Smallest and largest reward.
+
+    Returns
+    -------
+    Interval
+        Certain ends, rounded outward, in units of the reward; ``value`` is J(roll).
+
+    Raises
+    ------
+    ValueError
+        As for :class:`bounds.Profile`.
+
+    Notes
+    -----
+    kl is that of two outcomes, for rewards mapped to [0, 1]: data processing, with any supports and any horizon.
+
+    Examples
+    --------
+    >>> found = reward_interval(mean_reward=0.4, kl_seq=0.01)
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.332, 0.47)
+    """
+    profile = Profile(T=1, mean_reward=mean_reward, kl_seq=kl_seq, reward_range=reward_range)
+    found = _reward_interval(profile, {})
+    if found is None:
+        raise ValueError(f"reward_interval needs mean_reward and kl_seq, got {mean_reward} and {kl_seq}")
+    return found
+
+
+def _reward_interval(profile: Profile, stands: Mapping[str, Standing]) -> Interval | None:
+    """Return the numbers x with kl(mu || x) <= D for some mu that the mean reward stands for; its ends rise with mu."""
+    kl_seq = profile.quantity("kl_seq", SHARP)
+    if profile.mean_reward is None or kl_seq is None:
+        return None
+    least, most = profile.exact_means
+    divergence: Fraction = kl_seq[0]
+    low = largest_float(lambda x: binary_kl_low(least, exact(x)) >= divergence, 0.0, round_down(least)) or 0.0
+    below = largest_float(lambda x: binary_kl_low(most, exact(x)) < divergence, round_up(most), 1.0)
+    high = round_up(most) if below is None else min(1.0, math.nextafter(below, 2.0))
+    used = {"mean_reward", *kl_seq[1].given}
+    return Interval(
+        value=float(np.mean(profile.mean_reward)),
+        low=round_down(profile.reward(exact(low))),
+        high=round_up(profile.reward(exact(high))),
+        confidence=1.0,
+        standing=weakest(stands.get(name, Standing.PROVED) for name in used),
+        method="kl(J(roll) || J(theta)) <= D",
+    )
