@@ -11,7 +11,9 @@ import bounds
 from bounds import Standing
 from bounds._rounding import round_up, sqrt_up
 from bounds.proof.exact import Problem, Tree, expected, log_low, random_problem
+from bounds.proof.instances import nearest
 from bounds.proof.worst_case import homogeneous
+from bounds.rules.implied import IMPLICATIONS
 from bounds.rules.profile import FIELDS
 
 INPUTS = [
@@ -381,3 +383,33 @@ def test_any_reward_range_with_support_gaps(reward_range, declared):
     assert ("trajectory_kl", True) in checked
     assert ("trajectory_tv", True) in checked
     assert (("halved_adaptive", True) in checked) == bool(declared)
+
+
+@pytest.mark.parametrize("way", IMPLICATIONS, ids=lambda way: f"{way.target}: {way.how}")
+def test_no_fill_is_below_the_truth_nor_could_be_a_fifth_smaller(way):
+    assert Fraction(4, 5) < nearest(way) <= 1
+
+
+def test_the_cap_on_the_surrogate_is_needed():
+    """|L'| <= tv_seq + D, in any range of rewards: never exceeded, and nearly all of it is needed."""
+    share = 0.0
+    for problem in (*problems("ordinary", 40, rational=True), homogeneous(1, Fraction(1, 2), Fraction(501, 1000))):
+        scores = [tree.roll_mass[-1] * tree.score for tree in problem.trees]
+        worst = 3 * max(problem.mean([np.maximum(sign * s, 0).sum() for s in scores]) for sign in (1, -1))
+        cap = bounds.unified(**{**problem.profile("tv_seq", "kl_seq").known(), "reward_range": (-1, 2)}).surrogate_cap
+        assert worst <= cap
+        share = max(share, float(worst) / cap if cap else 0.0)
+    assert share > 0.99
+
+
+@pytest.mark.parametrize("reached_by", ["roll", "theta"])
+def test_contexts_that_one_policy_alone_reaches_count(reached_by):
+    """The other policy never emits the first token after which the two differ."""
+    first = {"roll": [Fraction(1, 2)] * 2, "theta": [Fraction(1, 2)] * 2}
+    first["theta" if reached_by == "roll" else "roll"] = [Fraction(1), Fraction(0)]
+    same, far = [Fraction(1, 2)] * 2, [Fraction(1, 10), Fraction(9, 10)]
+    rows = {p: (np.array([first[p]], dtype=object), np.array([same, same], dtype=object)) for p in ("roll", "theta")}
+    rows["theta"][1][1] = far
+    found = Problem((Tree(rows["roll"], rows["theta"]),), (Fraction(1),)).per_position
+    assert found["max_tv"][1] == Fraction(2, 5)
+    assert found["mean_tv"][1] == (Fraction(1, 5) if reached_by == "roll" else 0)

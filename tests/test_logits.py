@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -112,6 +113,26 @@ def test_what_is_compiled_is_kept_where_it_can_be(before, hits, tmp_path):
         found = subprocess.run(run, env=env, capture_output=True, text=True)
         assert (found.stdout, found.stderr) == (f"{expected}\n", "")
     assert bool(list(tmp_path.rglob("*.nbi"))) == (not before)
+
+
+@pytest.mark.parametrize(("precise", "accuracy"), MODES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_whole_vocabulary(dtype, precise, accuracy):
+    """20,000 tokens, sums in math.fsum: KL, TV and chi2 are far above the rounding of a probability."""
+    a, b = near(20_000, 0.5, dtype)
+    found = from_logits(a[:1], b[:1], precise=precise)
+    x, y = a[0].astype(np.float64), b[0].astype(np.float64)
+    log_p, log_q = (z - z.max() - math.log(math.fsum(np.exp(z - z.max()))) for z in (x, y))
+    p, q = np.exp(log_p), np.exp(log_q)
+    expected = {
+        "kl": p * (log_p - log_q),
+        "tv": abs(p - q) / 2,
+        "chi2": (q - p) ** 2 / p,
+        "reverse_kl": q * (log_q - log_p),
+        "entropy": -p * log_p,
+    }
+    for name, terms in expected.items():
+        assert getattr(found, name)[0] == pytest.approx(math.fsum(terms), rel=accuracy), name
 
 
 # --- every kind of array ------------------------------------------------------------------------------------

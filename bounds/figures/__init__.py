@@ -96,12 +96,7 @@ FIGURES: dict[str, FigureEntry] = {
         (theory.draw_routes,),
         2.2,
     ),
-    "tightness": FigureEntry(
-        ("How much of each bound a known case attains", "Error attained over bound: 1.00 cannot be improved"),
-        theory.tightness_data,
-        (theory.draw_tightness,),
-        4.6,
-    ),
+    "tightness": FigureEntry(theory.tightness_told, theory.tightness_data, (theory.draw_tightness,), 2.9),
     "length_bias": FigureEntry(
         (
             "A mask on the largest divergence rejects\nresponses for being long",

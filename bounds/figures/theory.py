@@ -322,29 +322,32 @@ def draw_routes(frame: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def tightness_data() -> pd.DataFrame:
-    """Find for each rule and T the instance that comes nearest: see :func:`bounds.proof.worst_case.tightness`."""
+    """Say how much of the best bound is attained, by what is known: see :func:`bounds.proof.worst_case.tightness`."""
     import pandas as pd
 
     from bounds.proof.worst_case import tightness
 
-    return pd.DataFrame(tightness())
+    return pd.DataFrame(tightness()).drop(columns="open")
+
+
+def tightness_told(frame: pd.DataFrame) -> Told:
+    """Count for how much knowledge the best bound is known to be the best there can be."""
+    exact = frame.groupby("information", sort=False)["exact"].all()
+    return (
+        f"{exact.sum()} of {exact.size} bounds, each the best for\nwhat is known, cannot be improved",
+        "Each dot is a case with a known error",
+    )
 
 
 def draw_tightness(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a table of ``ratio`` (attained / bound) by ``rule`` and ``T``, darker where a bound is nearly attained."""
-    table = frame.pivot(index="rule", columns="T", values="ratio").loc[list(dict.fromkeys(frame["rule"]))]
-    ratios = table.to_numpy(np.float64)
-    from matplotlib.colors import LinearSegmentedColormap
-
-    shades = LinearSegmentedColormap.from_list("attained", [shade("paper"), shade("published")])
-    ax.imshow(ratios, cmap=shades, vmin=0.0, vmax=1.0, aspect="auto")
-    for (row, column), value in np.ndenumerate(ratios):
-        text = "1.00" if value > 0.9995 else share_text(value)
-        hue = shade("paper" if value > 0.6 else "ink")
-        ax.text(column, row, text, ha="center", va="center", size=SMALL, color=hue)
-    ax.set_yticks(range(len(table)), table.index)
-    ax.set_xticks(range(table.shape[1]), [f"{T:,}" for T in table.columns])
-    ax.set(xlabel="longest response T, tokens")
+    """Draw a row of dots at ``ratio`` for each ``information``, filled and "exact" where bound and truth meet."""
+    rows = [part for _, part in frame.groupby("information", sort=False)]
+    name_rows(ax, [f"{part['information'].iloc[0]}\n{part['rule'].iloc[0]}" for part in rows], {})
+    for row, part in enumerate(rows):
+        for ratio, exact in zip(part["ratio"], part["exact"], strict=True):
+            dot(ax, ratio, row, FAMILY_COLOURS["sharp" if exact else "published"], filled=exact)
+    write_numbers(ax, 0, ["exact" if part["exact"].all() else "open" for part in rows])
+    ax.set(xlim=(0.0, 1.05), xlabel="error attained / best bound")
     return ax
 
 

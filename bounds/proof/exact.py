@@ -110,13 +110,25 @@ def missing(p: Row, q: Row) -> Any:
     return sum((y for x, y in zip(p, q, strict=True) if x == 0), Fraction(0))
 
 
+def cap_up(p: Row, q: Row) -> Any:
+    """Return an upper value of the largest |log theta - log roll|: +inf where only one of them is 0."""
+    pairs = [(min(x, y), max(x, y)) for x, y in zip(p, q, strict=True) if x != y]
+    return max((-log_low(low / high) if low else float("inf") for low, high in pairs), default=Fraction(0))
+
+
+def _cap_in_floats(p: Rows, q: Rows) -> Rows:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.abs(np.log(np.where(p == q, 1.0, q)) - np.log(np.where(p == q, 1.0, p))).max(axis=-1))
+
+
 _IN_FLOATS: Mapping[str, Callable[..., Any]] = {
     "tv": rows.total_variation,
     "kl": rows.kl_divergence,
     "chi2": rows.chi2_divergence,
     "gap": rows.missing_mass,
+    "log_ratio": _cap_in_floats,
 }
-_RATIONAL: Mapping[str, Callable[..., Any]] = {"tv": tv, "kl": kl_up, "chi2": chi2, "gap": missing}
+_RATIONAL: Mapping[str, Callable[..., Any]] = {"tv": tv, "kl": kl_up, "chi2": chi2, "gap": missing, "log_ratio": cap_up}
 
 # --- problems ----------------------------------------------------------------------------------------------
 
@@ -126,6 +138,7 @@ _SUMMED_UP: Mapping[str, tuple[str, Callable[[list[Any]], Any]]] = {
     "epsilon": ("max_tv", max),
     "chi2_max": ("max_chi2", max),
     "support_gap": ("max_gap", max),
+    "log_ratio_max": ("max_log_ratio", max),
     "kl_seq": ("mean_kl", sum),
     "tv_sum": ("mean_tv", sum),
     "chi2_sum": ("mean_chi2", sum),
@@ -195,7 +208,7 @@ class Tree:
 
     @cached_property
     def divergences(self) -> list[dict[str, Rows]]:
-        """TV, KL, chi2 and missing mass at each context of each position, arrays [V^t]."""
+        """TV, KL, chi2, missing mass and largest |log ratio| at each context of each position, arrays [V^t]."""
         p, q = np.concatenate(self.roll), np.concatenate(self.theta)
         if p.dtype == object:
             pairs = list(zip(p, q, strict=True))
@@ -268,7 +281,7 @@ class Problem:
 
     @cached_property
     def per_position(self) -> dict[str, list[Any]]:
-        """Each of mean_/max_ tv, kl, chi2, gap at each position."""
+        """Each of mean_/max_ tv, kl, chi2, gap, log_ratio at each position."""
         table: dict[str, list[Any]] = {f"{side}_{n}": [] for n in _RATIONAL for side in ("mean", "max")}
         for t in range(self.horizon):
             masses = [tree.roll_mass[t] for tree in self.trees]

@@ -269,6 +269,19 @@ def reductions(factor: int = 2) -> bool:
     return all(sp.simplify(a - b) == 0 for a, b in pairs)
 
 
+def halves(factor: Fraction = Fraction(1)) -> bool:
+    """Each halved rule is half of its published one, and (T-1)/T of that for the mixed ones, within 1e-12."""
+    T, known = 9, {"delta": 0.02, "epsilon": 0.05, "kl_seq": 0.1, "tv_seq": 0.2}  # all below what the others imply
+    for mean_tv in (None, [0.03 / k for k in range(1, T + 1)]):
+        profile = Profile.of({"T": T, **known, "mean_tv": mean_tv})
+        for name in (n for n in RESTATED if n.startswith("halved_")):
+            own, of = (exact(rule(n).value(profile)) for n in (name, name.removeprefix("halved_")))
+            share = Fraction(T - 1, 2 * T) if "mixed" in name else Fraction(1, 2)
+            if abs(factor * own / (share * of) - 1) > Fraction(1, 10**12):
+                return False
+    return True
+
+
 def reversed_sums(shift: int = 0) -> bool:
     """adaptive_kl at Dbar = sqrt(delta/2) is PM-KL, adaptive_tv at Dbar = epsilon is coupling (t reversed)."""
     values = {_delta: sp.Rational(1, 7), _eps: sp.Rational(1, 5)}

@@ -1,7 +1,7 @@
-"""Instances that nearly reach a bound.
+"""Instances that reach a bound, or nearly, by what is known: how much the best rule could still gain.
 
 What an instance attains is a lower value of the true worst error for what is known of it, so no rule that
-claims to hold for it may be below; the ratio says how much a rule could still gain.
+claims to hold for it may be below.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import numpy as np
 from bounds.divergence.rows import k3, kl_divergence, shortfall
 from bounds.proof.exact import Problem, Rows, Tree, tv
 from bounds.rules.profile import Profile
-from bounds.rules.unified import RULES, unified
+from bounds.rules.sums import binomial_excess
+from bounds.rules.unified import unified
 
 #: What the binomial sums may be wrong by, relative.
 _SUMMATION = 1e-9
@@ -79,23 +81,83 @@ def bernoulli_with(T: int, p: float, delta: float) -> Instance:
     return bernoulli(T, p, low)
 
 
-def best_bernoulli(T: int, delta: float) -> Instance:
+def best_bernoulli(T: int, delta: float, tries: int = 160) -> Instance:
     """Find the Bernoulli instance that attains most of T delta, over a grid of p."""
-    return max((bernoulli_with(T, float(p), delta) for p in np.geomspace(1e-9, 0.5, 160)), key=lambda i: i.attained)
+    return max((bernoulli_with(T, float(p), delta) for p in np.geomspace(1e-9, 0.5, tries)), key=lambda i: i.attained)
 
 
-def kernel(T: int, epsilon: float, rare: float = 1e-9) -> Instance:
+def kernel(T: int, epsilon: float, rare: float = 1e-12) -> Instance:
     """Let theta(new) = epsilon and roll(new) -> 0 at every step: attains T epsilon (1 - (1-epsilon)^(T-1))."""
     return bernoulli(T, rare, epsilon + rare)
 
 
-def two_stage(steps: int, divergence: Fraction, rare: Fraction = Fraction(1, 10**12)) -> Problem:
-    """Make the instance that D alone cannot exclude: worst error / D -> 1.
+def first_rise(steps: int, divergence: float) -> Instance:
+    """Make, for any D, a process whose worst error is all of it but divergence / steps; by sums over the first "new".
+
+    At each step theta emits "new" with probability e = 1 - exp(-divergence / steps) and roll hardly ever, until the
+    first "new"; at the step right after it theta emits "new" again almost surely, and roll hardly ever. All ratios are
+    above 0, and the reward is 1 unless exactly one "new" was emitted.
+    """
+    e, rare, left = -math.expm1(-divergence / steps), 1e-12 / steps, 1e-12
+    up, down = e / rare, (1.0 - e) / (1.0 - rare)
+    before = np.arange(steps)  # steps before the first "new"
+    reached = (1.0 - rare) ** before
+    after = (1.0 - left) / rare, left / (1.0 - rare)
+    error = max(0.0, 1.0 + steps * (down - 1.0) - down**steps)
+    for share, ratio in zip((rare, 1.0 - rare), after, strict=True):
+        product, score = down**before * up * ratio, before * (down - 1.0) + (up - 1.0) + (ratio - 1.0)
+        error += float((reached * rare * share * np.maximum(1.0 + score - product, 0.0)).sum())
+    first, second = (float(kl_divergence([rare, 1.0 - rare], [q, 1.0 - q])) for q in (e, 1.0 - left))
+    kl_seq = float((reached * (first + rare * second)).sum()) * (1.0 + _SUMMATION)
+    name = f"first rise, {steps} steps, D = {divergence:g}"
+    return Instance(name, Profile(T=steps + 1, kl_seq=kl_seq), error * (1.0 - _SUMMATION))
+
+
+def equal_deviation(T: int, chi2: float, mean_reward: float = 0.5) -> Instance:
+    r"""Make the process for which martingale_chi2 is exact, at a chi2 per context that is small enough; enumerated.
+
+    With b steps left, Q_b(P) = P^2 ((1+X)^b - 1) - 2 b X P + b X. That (W - m)^2 + Q_b(P) stays what it is at a step is
+    a quadratic equation for rho - 1, whose roots have the product -X: two tokens with these ratios have mean 1 and
+    variance X. At the end Q_0 = 0, so \|W - m\| = sqrt(f + m^2) for every response; m is chosen for the mean of the
+    reward 1[W < m].
+    """
+    m = (
+        math.sqrt(binomial_excess(T, Fraction(chi2)))
+        * (2.0 * mean_reward - 1.0)
+        / math.sqrt(4.0 * mean_reward * (1.0 - mean_reward))
+    )
+    rows: tuple[list[Rows], list[Rows]] = ([], [])
+    P, W = np.ones(1), np.zeros(1)
+    for left in range(T - 1, -1, -1):
+        g = math.expm1(left * math.log1p(chi2))
+        a = (P - 1.0) ** 2 + P**2 * g
+        half = (W - m) * (P - 1.0) + P**2 * g - left * chi2 * P
+        root = np.sqrt(half**2 + chi2 * a**2)
+        flat = a == 0.0  # P = 1 at the last step: any law will do
+        far = np.where(flat, math.sqrt(chi2), (half + np.copysign(root, half)) / np.where(flat, 1.0, a))
+        change = np.stack([-far, chi2 / far], axis=1)  # of the ratio, at the two tokens
+        if (change < -1.0).any():
+            raise ValueError(f"chi2 must be small enough for T = {T}, got chi2={chi2:g}")
+        roll = np.abs(change[:, ::-1]) / np.abs(change).sum(axis=1, keepdims=True)
+        rows[0].append(roll)
+        rows[1].append(roll * (1.0 + change))
+        W = (W[:, None] + (P[:, None] - 1.0) * change).ravel()
+        P = (P[:, None] * (1.0 + change)).ravel()
+    problem = Problem((Tree(tuple(rows[0]), tuple(rows[1])),), (1.0,))
+    profile = Profile(T=T, chi2_max=chi2 * (1.0 + 1e-15), mean_reward=mean_reward)
+    name = f"equal deviation, T = {T}, X = {chi2:g}, E R = {mean_reward:g}"
+    return Instance(name, profile, float(problem.worst_error) * (1.0 - _SUMMATION))
+
+
+def two_stage(
+    steps: int, divergence: Fraction, rare: Fraction = Fraction(1, 10**12), left: Fraction = Fraction(1, 1000)
+) -> Problem:
+    """Make a short form of :func:`first_rise`, enumerated: worst error / D -> 1.
 
     At each of ``steps`` steps theta emits "new" with probability e = divergence / steps and roll hardly ever;
-    right after the first "new", theta emits "new" again almost surely and roll hardly ever.
+    right after the first "new", theta emits "new" again but with probability ``left``, and roll hardly ever.
     """
-    e, again = divergence / steps, 1 - Fraction(1, 1000)
+    e, again = divergence / steps, 1 - left
 
     def row(policy: str, context: tuple[int, ...]) -> list[Fraction]:
         if not any(context):
@@ -157,7 +219,7 @@ def _tree(T: int, width: int, row: Callable[[str, tuple[int, ...]], list[Fractio
 
 
 def instances() -> Iterator[Instance]:
-    """Yield the instances of the tightness table, from small to long."""
+    """Yield instances of which everything is known, from small to long."""
     for T in (1, 2, 8, 64, 512, 4096):
         for delta in (1e-6, 1e-4, 1e-2):
             for p in (1e-9, 1e-4, 0.01, 0.5):
@@ -166,43 +228,111 @@ def instances() -> Iterator[Instance]:
             yield kernel(T, epsilon)
     for steps in (1, 7):
         for divergence in (Fraction(1, 1000), Fraction(1, 20), Fraction(1, 2)):
-            problem = two_stage(steps, divergence)
-            yield Instance(
-                f"two stages, {steps} steps, D = {float(divergence):g}",
-                problem.profile(),
-                float(problem.worst_error) * (1 - 1e-15),
-            )
+            yield of_problem(f"two stages, {steps} steps, D = {float(divergence):g}", two_stage(steps, divergence))
+
+
+def of_problem(name: str, problem: Problem, *known: str) -> Instance:
+    """Return an enumerated problem of which some fields are known, or all that is true of it."""
+    return Instance(name, problem.profile(*known), float(problem.worst_error) * (1 - 1e-15))
+
+
+def only(instance: Instance, *known: str) -> Instance:
+    """Return an instance of which no more is known than these fields."""
+    fields = {name: getattr(instance.profile, name) for name in ("T", *known)}
+    return Instance(instance.name, Profile(**fields), instance.attained)
+
+
+@dataclass(frozen=True, slots=True)
+class Information:
+    """What is known, the best rule for it, instances of which no more is known, and what is open (nothing if exact)."""
+
+    known: str
+    rule: str
+    instances: Callable[[], Iterator[Instance]]
+    open: str = ""
+
+
+def _kernels() -> Iterator[Instance]:
+    for T, epsilon in ((2, 0.3), (8, 0.1), (64, 0.01), (4096, 1e-4), (4096, 1e-3)):
+        yield only(kernel(T, epsilon), "epsilon")
+
+
+def _first_rises() -> Iterator[Instance]:
+    for divergence in (1e-6, 1e-3, 0.05, 0.4096, 3.0, 20.0):
+        yield first_rise(math.ceil(4000 * divergence), divergence)
+
+
+def _two_steps() -> Iterator[Instance]:
+    """One rise in two steps, with ratios far from 1: total variation is spent at the first step only."""
+    for size in (Fraction(1, 1000), Fraction(1, 10), Fraction(9, 10)):
+        yield of_problem(f"two steps, A = {float(size):g}", two_stage(1, size, left=Fraction(1, 10**6)), "tv_sum")
+
+
+def _equal_deviations(mean_reward: float, *known: str) -> Iterator[Instance]:
+    for T, chi2 in ((2, 0.4), (3, 0.05), (5, 0.002), (8, 1e-5)):
+        yield only(equal_deviation(T, chi2, mean_reward), "chi2_max", *known)
+
+
+def _off_support() -> Iterator[Instance]:
+    for T, gap in ((1, Fraction(1, 1000)), (6, Fraction(1, 10**4))):
+        yield of_problem(f"off the support, T = {T}", support_gap_example(T, gap), "delta")
+
+
+def _bernoullis() -> Iterator[Instance]:
+    for T, delta in ((2, 1e-4), (64, 1e-4), (4096, 1e-4), (4096, 1e-3)):
+        yield only(best_bernoulli(T, delta, tries=24), "delta")
+
+
+#: From what suffices to what says less; ``python -m bounds.proof.attained`` finds better instances for the last.
+INFORMATION: tuple[Information, ...] = (
+    Information("T and ε, θ ≪ roll", "exact_tv", _kernels),
+    Information("A", "trajectory_tv", _two_steps),
+    Information("D", "trajectory_kl", _first_rises),
+    Information("T and X, θ ≪ roll", "martingale_chi2", partial(_equal_deviations, 0.5),
+                "at larger X: at the end of a long response such a process needs ratios below 0"),
+    Information("T, X and E R, θ ≪ roll", "martingale_chi2", partial(_equal_deviations, 0.3, "mean_reward"),
+                "at larger X, likewise"),
+    Information("T and δ, any supports", "trajectory_kl", _off_support),
+    Information("T and δ, θ ≪ roll", "trajectory_kl", _bernoullis,
+                "between .707 (T δ small) or .77 (T δ = .41) and 1 of T δ; sqrt((T-1)/2T) of it as δ → 0"),
+)  # fmt: skip
+#: What is nearer than this to a bound attains it.
+EXACT = 0.999
 
 
 def tightness() -> list[dict[str, Any]]:
-    """Find for each rule and horizon the instance that comes nearest.
+    """Say for each kind of information how much of the best bound is attained.
 
     Returns
     -------
     list of dict
-        With the keys rule, family, T, instance, attained, bound and ratio.
+        One for each instance, with the keys information, rule, T, instance, bound, attained, ratio, exact and open.
 
     Raises
     ------
     AssertionError
         If an instance exceeds a rule that claims to hold for it: the rule is then refuted.
     """
-    best: dict[tuple[str, int], dict[str, Any]] = {}
-    for instance in instances():
-        for bound in unified(instance.profile).bounds:
-            if instance.attained > bound.value:
-                raise AssertionError(f"{instance.name} attains {instance.attained} > {bound}")
-            ratio = instance.attained / bound.value if bound.value else 1.0  # both are 0: nothing to gain
-            key = (bound.name, instance.profile.T)
-            if key not in best or ratio > best[key]["ratio"] + 1e-6:  # ties go to the first
-                best[key] = {
+    rows = []
+    for information in INFORMATION:
+        for instance in information.instances():
+            table = unified(instance.profile)
+            for bound in table:
+                if instance.attained > bound.value:
+                    raise AssertionError(f"{instance.name} attains {instance.attained} > {bound}")
+            bound = table[information.rule]
+            ratio = instance.attained / bound.value
+            rows.append(
+                {
+                    "information": information.known,
                     "rule": bound.name,
-                    "family": bound.family,
                     "T": instance.profile.T,
                     "instance": instance.name,
-                    "attained": instance.attained,
                     "bound": bound.value,
+                    "attained": instance.attained,
                     "ratio": ratio,
+                    "exact": ratio > EXACT,
+                    "open": information.open,
                 }
-    order = [r.name for r in RULES]
-    return sorted(best.values(), key=lambda row: (order.index(row["rule"]), row["T"]))
+            )
+    return rows
