@@ -17,6 +17,7 @@ from bounds.intervals.betting import ConfidenceSequence, betting, betting_these_
 from bounds.intervals.bounded import clopper_pearson, empirical_bernstein, hoeffding
 from bounds.intervals.clustered import clustered_mean, clustered_ratio, leave_one_out, student_t
 from bounds.intervals.ends import Side, prompt_means
+from bounds.intervals.star import star
 from bounds.results import Interval
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "leave_one_out",
     "mean_interval",
     "prompt_means",
+    "star",
     "student_t",
 ]
 
@@ -52,6 +54,7 @@ class MeanInterval(Protocol):
 INTERVALS: Mapping[str, MeanInterval] = MappingProxyType(
     {
         "betting": betting,
+        "star": star,
         "empirical_bernstein": empirical_bernstein,
         "hoeffding": hoeffding,
         "clopper_pearson": clopper_pearson,

@@ -27,6 +27,7 @@ from bounds.results import Interval, Standing
 
 #: Levels f = 1/(1 + 2^k), k = -12..12, of the order-free bets: dense near 0 (long samples) and near 1 (quiet ones).
 LEVELS: FloatArray = 1.0 / (1.0 + np.exp2(-np.arange(-12.0, 12.5)))
+_BY_SIZE = 0.9  # of the wealth is for prompts that stake no more than their responses are worth
 _BLOCK = 2048  # values multiplied at once: the table of factors stays in the cache
 _UNIT = 2.0**-53
 _LARGEST_WIN = 1e290  # a larger (Z - a) / (m - a) counts as this much, which only lowers the wealth
@@ -116,12 +117,17 @@ def betting_these_prompts(
 
     Notes
     -----
-    Every response is a factor of its own, with the bet b_k = f c_k, where c_k = (least number of responses of a
-    prompt) / (number of its prompt's), fixed before the values are seen. With lam_k = b_k / (m - a) and mu_k
-    the mean of response k's prompt, E prod (1 + lam_k (Z_k - m)) = prod (1 + lam_k (mu_k - m)), factors that are
-    not negative; so by the inequality of arithmetic and geometric means it is at most
-    (1 + (1/n) sum_k lam_k (mu_k - m))^n. The sum is proportional to the sum over prompts of (mean - m), 0 at the
-    target. The wealth has mean at most 1 there, for this fixed n (not at all times at once).
+    Every response is a factor of its own, 1 - s_i + r_i (Z - a) / (m - a), with s_i <= 1 and r_i = kappa / n_i for a
+    prompt with n_i responses, fixed before the values are seen. With v_i the mean of (Z - a) / (m - a) at prompt i and
+    n = sum n_i, the inequality of arithmetic and geometric means gives
+
+        E prod = prod_i (1 - s_i + r_i v_i)^n_i <= (1 + (1/n) sum_i (kappa v_i - n_i s_i))^n,
+
+    at most 1 at the target, where the v_i have the average 1, if the n_i s_i / kappa have it, too. Two grids of kappa
+    share the wealth. In the one, s_i = r_i, so that a prompt with one response keeps all bets small. In the other, a
+    prompt stakes no more than its responses are worth, s_i = min(c r_i, 1), with c >= 1 such that the average is 1;
+    kappa is as large as sum_i n_i log^+(kappa / n_i) = log(1/alpha) allows, which is about what those prompts can lose.
+    All are for this fixed n, not for all times at once; they decrease in m.
 
     Examples
     --------
@@ -130,10 +136,15 @@ def betting_these_prompts(
     0.063
     """
     group = prompt_numbers(np.asarray(values), prompt)
-    bets = prompt_bets(group)
+    size = np.bincount(group)
 
     def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
-        return lower_limit(data, low, bets, alpha)
+        of_value = size[group]
+        order = np.lexsort((data, of_value))
+        of_value, data = of_value[order], data[order]
+        first = np.flatnonzero(np.append(True, (np.diff(data) != 0.0) | (np.diff(of_value) != 0)))
+        count = np.diff(first, append=data.size)
+        return lower_limit(data[first], low, prompt_bets(size, of_value[first].astype(np.float64), count, alpha), alpha)
 
     method = f"order-free betting, {many(int(group.max()) + 1, 'prompt')} of this batch"
     interval = two_sided(lower_end, values, confidence, low, high, side, Standing.MEASURED, method)
@@ -221,11 +232,21 @@ def _running_limits(values: FloatArray, low: float, alpha: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Bets:
-    """Bets b_(g, i) = level_g * share_i < 1 of G wealths (their mean is the wealth) on N values."""
+    """Factors 1 - s + r (Z - a)/(m - a) of G wealths on N values, r_(g, i) = level_g share_i; s = r < 1 if not raised.
+
+    The wealth is the mean of the G wealths by their ``weight``.
+    """
 
     share: FloatArray  # [N], in (0, 1]
-    level: FloatArray  # [G], in (0, 1]
+    level: FloatArray  # [G], above 0
     count: FloatArray | float = 1.0  # [N], how many equal values each value stands for: its factor has that exponent
+    raised: FloatArray | None = None  # [G], 1 or more: s is r times it, or LEVELS' largest, whichever is less
+    weight: FloatArray | None = None  # [G], of sum 1
+
+    def rates(self, some: slice) -> tuple[FloatArray, FloatArray]:
+        """Return s and r [G, block] of some of the values."""
+        rate = self.level[:, None] * self.share[some]
+        return rate if self.raised is None else np.minimum(rate * self.raised[:, None], LEVELS[-1]), rate
 
 
 def order_free(n: int) -> Bets:
@@ -233,10 +254,36 @@ def order_free(n: int) -> Bets:
     return Bets(np.ones(n), LEVELS)
 
 
-def prompt_bets(group: IntArray) -> Bets:
-    """Return equal bets on all responses to a prompt, inversely to their number, at each of :data:`LEVELS`."""
-    count = np.bincount(group)
-    return Bets((count.min() / count)[group], LEVELS)
+def prompt_bets(size: IntArray, of_value: FloatArray, count: IntArray, alpha: float) -> Bets:
+    """Return bets on these prompts, of ``size`` [P] responses each (see :func:`betting_these_prompts`).
+
+    ``of_value`` [N] is how many responses the prompt of each value has, ``count`` [N] how many values are equal to it.
+    """
+    least = float(size.min())
+    equal = Bets(least / of_value, LEVELS, count.astype(np.float64))
+    if least == size.max():
+        return equal
+    sizes, prompts = np.unique(size, return_counts=True)
+    kappa = LEVELS * min(_largest_kappa(sizes, prompts, alpha), LEVELS[-1] * float(size.mean()))
+    raised = np.array([_raised(sizes / k * LEVELS[-1], prompts) for k in kappa])
+    weight = np.repeat([1.0 - _BY_SIZE, _BY_SIZE], LEVELS.size) / LEVELS.size
+    levels, both = np.concatenate([LEVELS, kappa / least]), np.concatenate([np.ones(LEVELS.size), raised])
+    return replace(equal, level=levels, raised=both, weight=weight)
+
+
+def _largest_kappa(sizes: IntArray, prompts: IntArray, alpha: float) -> float:
+    """Return the kappa where the sum over prompts of n log^+(kappa / n), n = size, is log(1 / alpha)."""
+    weights = np.cumsum(prompts * sizes)
+    found = np.exp((np.cumsum(prompts * sizes * np.log(sizes)) - math.log(alpha)) / weights)
+    return float(found[np.argmax(found <= np.append(sizes[1:], np.inf))])
+
+
+def _raised(most: FloatArray, prompts: IntArray) -> float:
+    """Return the c >= 1 where min(c, most) [sizes, increasing] has the average 1 over prompts, rounded up."""
+    filled = np.cumsum(prompts * most) - prompts * most
+    left = prompts.sum() - np.cumsum(prompts) + prompts
+    found = (prompts.sum() - filled) / left  # where the smaller sizes are at their most, and no others
+    return float(found[np.argmax(found <= most)]) * (1.0 + 2e-12)
 
 
 def lower_limit(values: FloatArray, low: float, bets: Bets, alpha: float) -> float:
@@ -301,10 +348,10 @@ def _factors(gain: FloatArray, bets: Bets, gap: float) -> Iterator[tuple[FloatAr
     count = np.broadcast_to(bets.count, gain.shape)
     for first in range(0, gain.size, _BLOCK):
         block = slice(first, first + _BLOCK)
-        bet = bets.level[:, None] * bets.share[block]
+        stake, rate = bets.rates(block)
         with np.errstate(over="ignore", under="ignore"):
-            won = bet * np.minimum(gain[block] / gap, _LARGEST_WIN)
-        yield (1.0 - bet) + won, won, count[block]
+            won = rate * np.minimum(gain[block] / gap, _LARGEST_WIN)
+        yield (1.0 - stake) + won, won, count[block]
 
 
 def _log_wealth(gain: FloatArray, bets: Bets, gap: float) -> tuple[float, float]:
@@ -314,8 +361,18 @@ def _log_wealth(gain: FloatArray, bets: Bets, gap: float) -> tuple[float, float]
         logs += (count * np.log(factor)).sum(axis=1)
         slopes -= (count * (won / factor)).sum(axis=1)
     with np.errstate(under="ignore"):
-        part = np.exp(logs - logs.max())
-        return float(logs.max() + math.log(part.mean())), float(part @ slopes / part.sum())
+        part = _weighted(np.exp(logs - logs.max()), bets)
+        return float(logs.max() + math.log(part.sum())), float(part @ slopes / part.sum())
+
+
+def _weighted(wealths: FloatArray, bets: Bets) -> FloatArray:
+    """Return the wealths [G] times their weights."""
+    return wealths / wealths.size if bets.weight is None else wealths * bets.weight
+
+
+def log_wealth_slope(gain: FloatArray, bets: Bets, gap: float) -> float:
+    """Return the derivative of the log of the wealth by log(gap)."""
+    return _log_wealth(gain, bets, gap)[1]
 
 
 def log_wealth_down(gain: FloatArray, bets: Bets, gap: float) -> float:
@@ -330,11 +387,11 @@ def log_wealth_down(gain: FloatArray, bets: Bets, gap: float) -> float:
         terms = count * np.log(factor)
         logs += terms.sum(axis=1)
         sizes += np.abs(terms).sum(axis=1)
-    steady = 1.0 - bets.level * float(bets.share.max())
+    steady = 1.0 - bets.rates(slice(at := int(np.argmax(bets.share)), at + 1))[0][:, 0]
     depth = 300 + gain.size // _BLOCK
     values = float(np.broadcast_to(bets.count, gain.shape).sum())
     logs -= _UNIT * (8.0 * values / steady + 2.0 * depth * sizes)
     largest = float(logs.max())
     with np.errstate(under="ignore"):
-        mean = float(np.exp(logs - largest).mean())
+        mean = float(_weighted(np.exp(logs - largest), bets).sum())
     return largest + math.log(mean) - 64.0 * _UNIT * (1.0 + abs(largest))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bounds._checks import FloatArray, IntArray, confidence_level, refuse
 from bounds._text import many
-from bounds.intervals.ends import Side, mean_of, prompt_means, prompt_numbers, two_sided
+from bounds.intervals.ends import Side, mean_of, prompt_means, prompt_numbers, prompt_sums, two_sided
 from bounds.results import Interval, Standing
 
 
@@ -48,7 +48,7 @@ def _t_end(values: FloatArray, low: float, high: float, alpha: float) -> float:
 
     with np.errstate(invalid="ignore", over="ignore"):
         mean = mean_of(values)
-        error = _standard_error(values - mean)
+        error = _standard_error(np.sort(values) - mean)  # the order given does not matter, to the last bit
     if not (math.isfinite(mean) and math.isfinite(error)):
         return low
     return mean + float(stdtrit(values.size - 1, alpha)) * error
@@ -119,9 +119,9 @@ def leave_one_out(
 def leave_one_out_baseline(reward: FloatArray, group: IntArray) -> FloatArray:
     """Return for each response [N] the mean reward of the others to its prompt (of the other prompts, if alone)."""
     count = np.bincount(group)
-    total = np.bincount(group, weights=reward)
+    total = prompt_sums(reward, group)
     means = total / count
-    others = (means.sum() - means) / max(count.size - 1, 1)  # 0 if there is no other prompt
+    others = (math.fsum(means) - means) / max(count.size - 1, 1)  # 0 if there is no other prompt
     within = (total[group] - reward) / np.maximum(count[group] - 1, 1)
     return np.where(count[group] > 1, within, others[group])
 

@@ -101,11 +101,17 @@ def prompt_means(values: FloatArray, prompt: IntArray) -> FloatArray:
     """
     values, group = np.asarray(values, dtype=np.float64), prompt_numbers(values, prompt)
     count = np.bincount(group)
-    means = np.bincount(group, weights=values) / count
+    means = prompt_sums(values, group) / count
     smallest, largest = np.full(count.size, math.inf), np.full(count.size, -math.inf)
     np.minimum.at(smallest, group, values)
     np.maximum.at(largest, group, values)
     return np.clip(means, smallest, largest)  # the mean of three equal numbers may round away from them
+
+
+def prompt_sums(values: FloatArray, group: IntArray) -> FloatArray:
+    """Return the sum over each prompt's responses, added in increasing order: the order given does not matter."""
+    order = np.argsort(values)
+    return np.asarray(np.bincount(group[order], weights=values[order]), dtype=np.float64)
 
 
 def prompt_numbers(values: FloatArray, prompt: IntArray) -> IntArray:
