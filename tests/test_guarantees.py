@@ -133,6 +133,24 @@ def test_a_side_that_was_declared_has_the_whole_error(assumed):
     assert upper["improvement_by_log_surrogate"].low == -math.inf
 
 
+def test_the_order_of_rows_matters_to_no_digit():
+    rng = np.random.default_rng(3)
+    rows = [(f"p{i}", rng.random(), rng.normal(0.0, 0.1, 5)) for i in range(60) for _ in range(1 + i % 3)]
+    shuffled = [rows[k] for k in rng.permutation(len(rows))]
+    one, two = (guarantees(Summary.of(log(some)), 0.95).intervals for some in (rows, shuffled))
+    for name in ("improvement", "improvement_these_prompts", "improvement_hoeffding"):
+        assert (one[name].value, one[name].low, one[name].high) == (two[name].value, two[name].low, two[name].high)
+
+
+def test_one_response_that_stands_alone_changes_little():
+    """127 groups of eight and a prompt with one: it was as wide as with one response to each."""
+    rng = np.random.default_rng(8)
+    rows = [(f"p{i}", float(rng.random() < 0.4), rng.normal(-0.01, 0.14, 1)) for i in range(128) for _ in range(8)]
+    whole, alone = (guarantees(Summary.of(log(some)), 0.95, side="lower").intervals for some in (rows, rows[:-7]))
+    width, wider = (i["improvement_these_prompts"].value - i["improvement_these_prompts"].low for i in (whole, alone))
+    assert width < wider < 0.014
+
+
 def test_prompts_needed_is_where_the_lower_limit_turns_positive():
     rng = np.random.default_rng(2)
     gains = rng.normal(0.05, 0.3, 40).clip(-1.0)
