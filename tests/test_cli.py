@@ -98,7 +98,6 @@ def test_bstar_profile_file_and_options(capsys, tmp_path):
         (["certify", "--mask", "seq_mean_k3<=1.001"], "looks like a bound on a ratio"),
         (["certify", "--assume", "delta"], "--assume must be NAME=VALUE such as delta=1e-3, got 'delta'"),
         (["certify", "--assume", "delta=x"], "--assume delta must be a number, got 'x'"),
-        (["certify", "--assume", "delta=0.001"], "the log refutes delta=0.001"),
         (["certify", "--require", "b_star"], "--require must be QUANTITY<=VALUE"),
         (["certify", "--require", "b_sta<=1"], "unknown quantity 'b_sta'; did you mean 'b_star'"),
         (["certify", "--confidence", 2], "confidence must be a number strictly between 0 and 1"),
@@ -154,27 +153,49 @@ def test_certify_options(capsys, tmp_path):
         ("b_star<=0.5", 0),
         ("b_star<=1e-9", 1),
         ("b_star_upper<=0.1", 0),
-        ("b_star_upper<=0.08", 1),
-        ("b_star_published<=1000", 1),  # optimistic: a sample maximum is no supremum
-        ("kl_seq<=0.08", 1),  # the estimate is .072, its upper limit is not
+        ("b_star_upper<=0.086", 0),  # its two-sided upper limit is .0869
+        ("b_star_upper<=0.08", 3),
+        ("b_star_published<=1000", 3),  # optimistic: a sample maximum is no supremum
+        ("kl_seq<=0.08", 3),  # the estimate is .072, its upper limit is not
         ("kl_seq<=0.09", 0),
         ("acceptance>=0.5", 0),
         ("mean_ratio >= 2", 1),
-        ("max_k2<=100", 1),  # a sample maximum has no upper limit
+        ("max_k2<=100", 3),  # a sample maximum has no upper limit
+        ("max_k2<=0.1", 1),
+        ("improvement>=-0.15", 0),  # two-sided it would be -.168
+        ("improvement>=0", 3),
+        ("improvement>=0.5", 1),
     ],
 )
 def test_requirements(capsys, requirement, code):
-    found, _, err = run(capsys, "certify", "--require", requirement)
-    assert found == code
-    assert ("required, but it does not hold" in err) == bool(code)
+    found, out, err = run(capsys, "certify", "--require", requirement)
+    assert (found, err) == (code, "")
+    words = {0: "holds: its", 1: "does not hold: its", 3: "is undecided: "}
+    assert re.search(rf"^required: \S+ {words[code]}", out, re.MULTILINE)
+    found, out, err = run(capsys, "certify", "--json", "--require", requirement, "--require", "reward<=2")
+    assert json.loads(out)["b_star"]
+    assert (found, err.count("required: ")) == (code, 2)
+
+
+def test_the_worst_of_several_requirements_decides(capsys):
+    held, refuted, open_ = "b_star<=1", "b_star<=0", "improvement>=0"
+    for several, code in (((held, open_), 3), ((open_, refuted), 1), ((held, refuted), 1), ((held, held), 0)):
+        assert run(capsys, "certify", *(w for each in several for w in ("--require", each)))[0] == code
+
+
+def test_what_a_log_refutes_is_reported_and_meets_nothing(capsys):
+    code, out, err = run(capsys, "certify", "--assume", "delta=0.001")
+    assert (code, err) == (0, "")
+    assert "the log refutes delta=0.001:" in out
+    assert run(capsys, "certify", "--assume", "delta=0.001", "--require", "b_star<=0.5")[0] == 3
 
 
 def test_no_reward_requirement_does_not_hold(capsys, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"rollout_logprobs": [-1], "train_logprobs": [-1.1]}\n')
-    code, _, err = run(capsys, "certify", path, "--require", "reward>=0")
-    assert code == 1
-    assert "reward>=0, found the log has no rewards" in err
+    code, out, _ = run(capsys, "certify", path, "--require", "reward>=0")
+    assert code == 3
+    assert "required: reward>=0 is undecided: the log has no rewards" in out
 
 
 def test_underscores_interrupts_and_terminals_without_unicode(capsys, monkeypatch):
@@ -543,9 +564,10 @@ def test_copied_log_probs_meet_no_requirement(capsys, tmp_path):
     row = {"rollout_logprobs": [-1.0, -0.5], "train_logprobs": [-1.0, -0.5], "reward": 1.0}
     path.write_text("".join(json.dumps({**row, "prompt_id": str(i)}) + "\n" for i in range(30)))
     for requirement in ("b_star<=0.5", "kl_seq<=1", "improvement>=-1"):
-        code, out, err = run(capsys, "certify", path, "--horizon", 4, "--require", requirement)
-        assert code == 1
-        assert "found both policies' log-probs bitwise identical, as copies are" in err
+        code, out, _ = run(capsys, "certify", path, "--horizon", 4, "--require", requirement)
+        assert code == 3
+        assert "is undecided: both policies' log-probs are bitwise identical" in out
+        assert "are the same for certain, --assume delta=0" in out
         assert "was not measured" in out
         assert "<= 0 (trajectory_kl)" not in out
     said = ["--assume", "delta=0"]

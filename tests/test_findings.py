@@ -77,6 +77,7 @@ def cut_off(k, row, least=-math.inf, most=LOG3):
 
 UNNAMED = [{n: v for n, v in r.items() if n != "prompt_id"} for r in log()]
 ROLL, TRAIN = "rollout_logprobs", "train_logprobs"
+TOO_SMALL = "row 0: kl[0] is 0.001, but the sampled token alone implies at least 0.00438: not these policies, or not KL(roll||theta)"
 GONE = "row 2: train_logprobs[1] is null or NaN, which stands for a missing value"
 #: Kind -> rows that show it, how they are read, and the count, unit and place that are said.
 SHOWN = {
@@ -102,8 +103,10 @@ SHOWN = {
     Kind.FORCED_TOKENS: (with_value(ROLL, (5, 9), 7, 0.0), {}, (2, "tokens", "row 5, positions 7")),
     Kind.PADDING: (changed(log(), lambda k, r: padded(r) if k > 2 else {}), {}, (1860, "tokens", "row 3")),
     Kind.FILLERS: (with_value(TRAIN, (4,), 3, -90.0), {}, (1, "tokens", "row 4, position 3")),
+    Kind.IMPOSSIBLE_COLUMN: (changed(log(), lambda k, r: {"kl": np.full(12, 0.001)}), {}, (203, "tokens", TOO_SMALL)),
     Kind.EXACT_COLUMNS: (changed(log(), lambda k, r: {"kl": np.full(12, 0.5)}), {}, (96, "responses", "")),
-    Kind.HEAVY_TAIL: (with_value(ROLL, (1,), slice(0, 12), -70.0), {}, (1, "responses", "")),
+    Kind.HEAVY_TAIL: (with_value(TRAIN, (7,), 3, -9.0), {}, (1, "tokens", "row 7, position 3")),
+    Kind.OVERFLOW: (with_value(ROLL, (1,), slice(0, 12), -70.0), {}, (1, "responses", "")),
     Kind.READING: (log(), {}, (96, "responses", "")),
     Kind.LEFT_OUT: (changed(log(), lambda k, r: {"mask": np.full(12, float(k != 2))}), {}, (1, "responses", "row 2")),
     Kind.MISSING: (with_value(TRAIN, (2,), 1, math.nan), {"on_missing": "drop"}, (1, "responses", GONE)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bounds._checks import unknown
 from bounds._text import Cells, Row, many, shown
 from bounds.certificate.compare import Comparison
-from bounds.certificate.findings import DOUBTS, Finding, Kind
+from bounds.certificate.findings import AGAINST, DOUBTS, Finding, Kind
 from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, Guarantees
 from bounds.certificate.kept import MaskReport
 from bounds.results import Assumption, Interval, Result, Standing, jsonable
@@ -56,6 +56,8 @@ class Certificate(Result):
         Why something cannot be estimated or guaranteed.
     assumptions : tuple of Assumption
         What was taken for granted.
+    waived : tuple of Kind
+        Kinds of findings that what was assumed makes harmless.
 
     Examples
     --------
@@ -78,12 +80,14 @@ class Certificate(Result):
     optimistic: tuple[Bound, ...] = field(metadata={"json": False})
     b_star_upper: Bound | None
     b_star_published: Bound | None
+    b_star_lower: Bound | None = field(metadata={"json": False})
     mask: MaskReport | None
     guarantees: Guarantees = field(metadata={"json": False})
     noise_floor: Comparison | None
     reasons: Mapping[str, str]
     findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
+    waived: tuple[Kind, ...] = field(default=(), metadata={"json": False})
     derived: ClassVar = ("bounds", "withheld", "b_star", "improvement", "hypotheses", "warnings")
 
     @property
@@ -132,11 +136,8 @@ class Certificate(Result):
 
     @property
     def shows_nothing(self) -> bool:
-        """Whether both policies' log-probs are bitwise identical, as copies are, and no supremum was assumed."""
-        said = {a.what for a in self.assumptions}
-        return any(f.kind is Kind.COPIED for f in self.findings) and said.isdisjoint(
-            ("delta", "epsilon", "log_ratio_max")
-        )
+        """Whether both policies' log-probs are copies, and no supremum was assumed."""
+        return Kind.COPIED not in self.waived and any(f.kind is Kind.COPIED for f in self.findings)
 
     @property
     def withheld(self) -> tuple[Withheld, ...]:
@@ -145,9 +146,7 @@ class Certificate(Result):
         return tuple(w for w in self.table.withheld if w.name not in shown_names)
 
     def quantity(self, name: str, *, upper: bool) -> float | None:
-        """Return a named number as a requirement sees it: at its far end; B* at the upper limits, None if optimistic.
-
-        None, too, where the log shows nothing (:attr:`shows_nothing`).
+        """Return the upper or lower end of a named number; B* at the upper or lower limits, None if optimistic.
 
         Raises
         ------
@@ -155,33 +154,23 @@ class Certificate(Result):
             For an unknown name, with the likely meant one.
         """
         winners = {
-            "b_star": self.best_upper if upper else self.best,
-            "b_star_upper": self.best_upper,
+            "b_star": self.best_upper if upper else self.b_star_lower,
+            "b_star_upper": self.best_upper if upper else self.b_star_lower,
             "b_star_published": self.best_published,
         }
         if name in winners:
             bound = winners[name]
-            return None if bound is None or bound.optimistic or self.shows_nothing else bound.value
+            return None if bound is None or bound.optimistic else bound.value
         intervals = {**self.estimates, "improvement": None, **self.guarantees.intervals}
         if name not in intervals:
             raise KeyError(unknown("quantity", name, [*winners, *intervals]))
         interval = intervals[name]
-        return None if interval is None or self.shows_nothing else (interval.high if upper else interval.low)
+        return None if interval is None else interval.high if upper else interval.low
 
-    def unmet(self, name: str, sign: str, limit: float) -> str:
-        """Say what was found instead of a quantity "<=" or ">=" its limit, or nothing where the whole interval is."""
-        upper = sign == "<="
-        found = self.quantity(name, upper=upper)
-        if found is not None and (found <= limit if upper else found >= limit):
-            return ""
-        if found is not None:
-            end = "" if name.startswith("b_star") else f"its {'upper' if upper else 'lower'} limit "
-            what = f"{end}{found:.6g}"
-        elif self.shows_nothing:
-            what = "both policies' log-probs bitwise identical, as copies are (the same for certain: --assume delta=0)"
-        else:
-            what = self.reasons.get(name, "nothing that is more than optimistic")
-        return f"{name}{sign}{limit:g}, found {what}"
+    def against(self, name: str) -> Finding | None:
+        """Return the first finding that speaks against what a quantity rests on."""
+        told = (f for f in self.findings if f.kind not in self.waived)
+        return next((f for f in told if name.startswith(AGAINST.get(f.kind, ()))), None)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each estimate, and for each interval of J(theta) - J(roll)."""

@@ -14,6 +14,7 @@ from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate
 from bounds.certificate.findings import (
+    OF_DIVERGENCE,
     Finding,
     Kind,
     contradiction,
@@ -21,12 +22,12 @@ from bounds.certificate.findings import (
     findings,
     mask_findings,
     policy_findings,
-    refuse_refuted,
+    refuted_assumptions,
 )
 from bounds.certificate.guarantees import Claim, Guarantees, guarantees, through_surrogate
 from bounds.certificate.kept import kept, mask_report
 from bounds.certificate.summary import Summary
-from bounds.logs.batch import TraceError
+from bounds.intervals import Side, prompt_means
 from bounds.masks.mask import Mask
 from bounds.results import Assumption, Interval, Standing
 from bounds.rules.bound import Bound, BoundTable, smallest
@@ -44,6 +45,8 @@ ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "ab
 _PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
 #: What is summed over the tokens of a response -> the supremum of which it is at most the length times.
 _AT_MOST_LENGTH_TIMES = {"kl_seq": "delta", "tv_sum": "epsilon", "chi2_sum": "chi2_max"}
+#: Findings that do no harm where one of these is assumed: what copies would be to show.
+_WAIVED_BY = {Kind.COPIED: ("delta", "epsilon", "log_ratio_max")}
 _MAX_ARRAY = 10**6  # per-position arrays are not made for a longer horizon
 
 
@@ -55,6 +58,7 @@ def certify(
     assume: Mapping[str, float | bool] | None = None,
     noise_floor: TraceSet | Iterable[TraceSet] | Summary | None = None,
     train_policy: str | None = None,
+    side: Side = "both",
 ) -> Certificate:
     """Estimate the divergence of two policies from a log, and bound the error of the surrogate.
 
@@ -75,6 +79,8 @@ def certify(
         How theta relates to these responses: it scored them before it learned from them; it learned, but not from
         their prompts; or that is not known. Without it, what the log says, else unknown: what is guaranteed is then
         ASSUMED, since no test on ratios can see it.
+    side : {"both", "lower", "upper"}
+        Where the error of each interval may be: a gate that was declared to ask for one end has it at the full level.
 
     Returns
     -------
@@ -83,7 +89,7 @@ def certify(
     Raises
     ------
     TraceError
-        If the log is refused, or refutes what is assumed.
+        If the log is refused: it cannot be parsed or paired. One that refutes what it is taken for is reported.
     ValueError
         For a bad argument.
     TypeError
@@ -111,8 +117,14 @@ def certify(
     seen = list(findings(summary))
     if "reward" in summary:
         seen += policy_findings(summary)
-    refuse_refuted(summary, assumed)
-    found = estimate(summary, confidence, assumed)
+    against = refuted_assumptions(summary, assumed)
+    found = estimate(summary, confidence, _without(assumed, against), side=side)
+    against |= _refuted_on_average(summary.horizon, found.intervals, _without(assumed, against))
+    seen += [contradiction(summary, name, why) for name, why in against.items()]
+    assumed = _without(assumed, against)
+    if tail := next((f for f in seen if f.kind is Kind.HEAVY_TAIL), None):
+        weaker = {n: i for n in OF_DIVERGENCE if (i := found.intervals[n]) is not None}
+        found.intervals.update({n: replace(i, standing=Standing.ASSUMED) for n, i in weaker.items()})
     report, keep = None, None
     if chosen is not None:
         keep = kept(summary, chosen)
@@ -129,9 +141,14 @@ def certify(
         cap=assumed.get("log_ratio_max"),
         by_surrogate=bounds.by_surrogate(confidence),
         claim=bounds.claim(),
+        side=side,
     )
-    guaranteed, why_not = _unless_refuted(guaranteed, seen, summary)
+    waived = tuple(kind for kind, names in _WAIVED_BY.items() if not assumed.keys().isdisjoint(names))
+    guaranteed, why_not = _unless_refuted(guaranteed, seen, summary, waived)
     unknown_policy = Assumption("train_policy", "unknown", "theta did not learn from these responses")
+    as_sampled = (
+        [Assumption("heavy_tail", tail.count, "tokens like these were sampled as often as they occur")] if tail else []
+    )
     guessed = [Assumption("horizon", summary.horizon, "the longest response, since none was given")]
     return Certificate(
         responses=len(summary),
@@ -145,34 +162,39 @@ def certify(
         table=bounds.table,
         optimistic=bounds.optimistic,
         b_star_upper=bounds.upper,
+        b_star_lower=bounds.lower,
         b_star_published=bounds.published,
         mask=report,
         guarantees=guaranteed,
         noise_floor=None if noise_floor is None else compare(noise_floor, summary, confidence=confidence),
         reasons={**why_not, **found.reasons},
         findings=tuple(seen),
+        waived=waived,
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in bounds.table.assumptions if a.what not in assumed),
             *summary.assumptions,
+            *as_sampled,
             *([unknown_policy] if summary.train_policy == "unknown" else ()),
             *(guessed if summary.horizon_guessed else ()),
         ),
     )
 
 
-def _unless_refuted(found: Guarantees, seen: list[Finding], summary: Summary) -> tuple[Guarantees, dict[str, str]]:
+def _unless_refuted(
+    found: Guarantees, seen: list[Finding], summary: Summary, waived: tuple[Kind, ...]
+) -> tuple[Guarantees, dict[str, str]]:
     """Return what is guaranteed, or nothing and why; if it contradicts itself, that is added to what was seen."""
     if not found.intervals:
         return found, {"improvement": "the log has no rewards"}
     withheld = {"improvement": "theta may have learned from these prompts at an earlier step"}
-    against = [f for f in seen if f.kind is Kind.REFUTED]
+    against = [f for f in seen if f.kind.refutes and f.kind not in waived]
     if not against:
         both = (found.intervals.get(name) for name in ("improvement", "improvement_these_prompts"))
         against = [crossed(summary, i) for i in both if i is not None and i.low > i.high]
         seen += against
     if against:
-        return Guarantees(), {"improvement": f"this log is not what the guarantees take it for: {against[0].text}"}
+        return Guarantees(), {"improvement": against[0].because}
     # those for comparison may be empty (Student's t on equal values has no width)
     return replace(found, intervals={n: i for n, i in found.intervals.items() if i.low <= i.high}), (
         withheld if summary.prompts_return else {}
@@ -201,7 +223,15 @@ class _Bounds:
         means = {name: i.value for name, i in self._intervals.items()} | _other_means(summary, found)
         self.contradictions = list(self._contradicted())
         self.table = self._bounds({}, means)
-        self.upper = self._bounds({}, {n: i.high for n, i in self._intervals.items()}).best
+        highs = {n: i.high for n, i in self._intervals.items()}
+        if (
+            "kl_sum" not in summary
+        ):  # raised tokens that are rare may not be among the sampled: the others' mass shows it
+            highs["kl_seq"] = max(
+                highs["kl_seq"], -float(prompt_means(summary["log_ratio_sum"], summary.prompt).mean())
+            )
+        self.upper = self._bounds({}, highs).best
+        self.lower = self._bounds({}, {n: i.low for n, i in self._intervals.items()}).best
         self.optimistic = self._optimistic(summary, means)
         optimistic = smallest(b for b in self.optimistic if b.name in self.table.published_b_star)
         self.published = self.table.best_published or optimistic
@@ -233,21 +263,11 @@ class _Bounds:
         )
 
     def _contradicted(self) -> Iterator[tuple[str, str]]:
-        """Yield estimates that are above what was assumed, and why; bounds use what was assumed in their place.
-
-        Where even the lower confidence limit is above it, at the longest mean length, the log is refused.
-        """
-        length, said = self._intervals["mean_length"], ", ".join(f"{n}={self._fixed[n]}" for n in self._assumed)
+        """Yield estimates that are above what was assumed, and why; bounds use what was assumed in their place."""
         for name, supremum in _AT_MOST_LENGTH_TIMES.items():
-            if (i := self._intervals.get(name)) is None or supremum not in self._assumed:
-                continue
-            for value, tokens in ((i.low, length.high), (i.value, length.value)):
-                most = min(self._fixed["T"], tokens) * self._fixed[supremum]
-                if above(value, most):
-                    text = f"{name} must be at most {supremum} times the mean length = {most:.10g}, got {name}={value}"
-                    if value == i.low:
-                        level = f"at confidence {i.confidence:g}, by the lower limit of {name}"
-                        raise TraceError(f"the log refutes {said} {level}: {text}")
+            if (i := self._intervals.get(name)) is not None and supremum in self._assumed:
+                tokens = self._intervals["mean_length"].value
+                if text := _too_much(name, i.value, self._fixed["T"], tokens, supremum, self._fixed[supremum]):
                     yield name, text
 
     def _bounds(self, extra: Mapping[str, Any], estimated: Mapping[str, Any]) -> BoundTable:
@@ -258,6 +278,31 @@ class _Bounds:
         standing = dict.fromkeys((*extra, *estimated), Standing.ESTIMATED)
         standing |= {n: max(standing[n], i.standing) for n, i in self._intervals.items() if n in estimated}
         return unified(Profile(**{**self._fixed, **extra, **known}), standing={**standing, **self._assumed})
+
+
+def _too_much(name: str, value: float, horizon: int, tokens: float, supremum: str, assumed: float) -> str:
+    """Say that a sum over the tokens of a response is more than so many times a supremum, if it is."""
+    most = min(horizon, tokens) * assumed
+    text = f"{name} must be at most {supremum} times the mean length = {most:.10g}, got {name}={value}"
+    return text if above(value, most) else ""
+
+
+def _refuted_on_average(
+    horizon: int, found: Mapping[str, Interval | None], assumed: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return assumed suprema that even the lower limit of an estimate is above, at the longest mean length, and how."""
+    length, against = found["mean_length"], {}
+    for name, supremum in _AT_MOST_LENGTH_TIMES.items():
+        if (i := found.get(name)) is None or length is None or supremum not in assumed:
+            continue
+        if text := _too_much(name, i.low, horizon, length.high, supremum, assumed[supremum]):
+            level = f"at confidence {i.confidence:g}, by the lower limit of {name}"
+            against[supremum] = f"the log refutes {supremum}={assumed[supremum]:g} {level}: {text}"
+    return against
+
+
+def _without(assumed: Mapping[str, Any], against: Mapping[str, str]) -> dict[str, Any]:
+    return {name: value for name, value in assumed.items() if name not in against}
 
 
 def _other_means(summary: Summary, found: Estimates) -> dict[str, Any]:

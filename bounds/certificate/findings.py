@@ -19,7 +19,7 @@ from bounds._checks import BoolArray, FloatArray
 from bounds._text import many
 from bounds.certificate.causes import ADVICE, Shape, likely
 from bounds.certificate.statistics import TRUE_ZERO, Part, token_signs
-from bounds.divergence.rows import two_outcome_kl
+from bounds.divergence.rows import k3, two_outcome_kl
 from bounds.intervals import clustered_mean, clustered_ratio
 from bounds.intervals.hypotheses import filtered, mean_above_one, neighbours_alike, token_ratios_above_one
 from bounds.logs.batch import TraceError
@@ -69,7 +69,7 @@ class Kind(StrEnum):
 
     SUPPORT_GAP = "support_gap", "tokens", "rules that need theta << roll are withdrawn, KL is taken from k1"
     REFUTED = "refuted", "responses", "this log is not what the guarantees take it for: nothing is guaranteed", True
-    CONTRADICTION = "contradiction", "responses", "no bound uses that estimate"
+    CONTRADICTION = "contradiction", "responses", "it is not used, and no requirement is met"
     COPIED = "copied", "tokens", "every divergence is 0, and says nothing", True
     CENSORED = "censored", "tokens", "divergences are lower limits: what was cut off is not in them", True
     NOTHING_RECOMPUTED = "nothing_recomputed", "tokens", "there is one policy only: every divergence is wrong", True
@@ -84,8 +84,10 @@ class Kind(StrEnum):
     FORCED_TOKENS = "forced_tokens", "tokens", "they count as policy tokens, so divergences are too large"
     PADDING = "padding", "tokens", "means per token are too small"
     FILLERS = "fillers", "tokens", "ratios there are huge or nearly 0, and every divergence is too large"
+    IMPOSSIBLE_COLUMN = "impossible_column", "tokens", "nothing that rests on the column can be believed", True
     EXACT_COLUMNS = "exact_columns", "responses", "kl_seq and tv_sum rest on the exact columns all the same"
-    HEAVY_TAIL = "heavy_tail", "responses", "means of P are infinite, and their intervals vacuous"
+    HEAVY_TAIL = "heavy_tail", "tokens", "kl_seq, and bounds by it, may be far off: they are assumed"
+    OVERFLOW = "overflow", "responses", "means of P are infinite, and their intervals vacuous"
     READING = "reading", "responses", "what is said holds for what was read, as it was read"
     LEFT_OUT = "left_out", "responses", "what is said holds for the others"
     MISSING = "missing", "responses", "what is said holds for the others"
@@ -104,6 +106,25 @@ class Kind(StrEnum):
 
 #: Kinds that speak against the hypotheses of a gain or loss that would be guaranteed.
 DOUBTS = frozenset({Kind.UNEQUAL_GROUPS, Kind.FILTERED, Kind.ADVANTAGES, Kind.EQUAL_REWARDS})
+
+#: What rests on the divergence of whole responses being seen in the sampled tokens.
+OF_DIVERGENCE = ("kl_seq", "kl_seq_k3", "mean_kl_token", "worst_case_error", "chi2_seq")
+_OF_GAIN = ("improvement", "surrogate_gain")
+_EVERYTHING = ("",)
+
+#: Kinds that no requirement is met beside: how the names begin of the quantities that rest on what they speak against.
+AGAINST: Mapping[Kind, tuple[str, ...]] = {
+    **{kind: _EVERYTHING for kind in Kind if kind.refutes or kind in DOUBTS},
+    **dict.fromkeys((Kind.CONTRADICTION, Kind.REPEATED), _EVERYTHING),
+    Kind.EQUAL_REWARDS: _OF_GAIN,
+    Kind.TRAIN_POLICY_UNKNOWN: ("improvement",),
+    Kind.HEAVY_TAIL: (*OF_DIVERGENCE, "b_star", "improvement_by_surrogate"),
+}
+
+
+def refuting(found: Iterable[Finding]) -> Finding | None:
+    """Return the first finding that the columns are not what everything takes them for."""
+    return next((f for f in found if f.kind.refutes), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +166,11 @@ class Finding:
         """What it may come from, and what to do next, in a sentence."""
         likely = "; or ".join(self.causes)
         return f"{self.kind.replace('_', ' ')}: {likely}. Look at {self.look} ({self.command})."
+
+    @property
+    def because(self) -> str:
+        """Why nothing is guaranteed, where it refutes what the columns are taken for."""
+        return f"this log is not what the guarantees take it for: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -661,25 +687,25 @@ def _shifted(place: str, name: str, before: float, after: float) -> TraceError:
 
 
 def _look_suprema(part: Part) -> Look:
-    """Keep the largest divergences seen, exact or implied; refuse exact columns that the sampled token refutes."""
+    """Keep the largest divergences seen, exact or implied, and see exact columns that the sampled token refutes."""
     traces = part.traces
     if not (part.suprema or traces.exact):
         return Look()
-    tops = {column: (float(values.max()), "") for column, values in traces.exact.items()}
+    seen, tops = Seen(), {column: (float(values.max()), "") for column, values in traces.exact.items()}
     for name, (values, how) in _least_divergences(traces).items():
         column = SUPREMA[name]
         exact = traces.exact.get(column)
         if exact is not None:
             if column == "max_log_ratio":  # of theta / roll only: the other way, the sampled token may say more
-                _refuse_impossible(traces, column, exact, np.maximum(traces.log_ratio, 0.0))
+                seen += _impossible(traces, column, exact, np.maximum(traces.log_ratio, 0.0))
                 exact = np.maximum(exact, values)
             elif column != "chi2":
-                _refuse_impossible(traces, column, exact, values)
+                seen += _impossible(traces, column, exact, values)
             values, how = exact, column + "[{}]"
         k = int(np.argmax(values))
         where, position = traces.locate(k)
         tops[name] = (float(values[k]), f"{where}: {how.format(position)}")
-    return Look(tops=tops)
+    return Look(seen, tops=tops)
 
 
 def _least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
@@ -703,23 +729,29 @@ def _least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
 _IS = {"kl": "KL(roll||theta)", "tv": "TV", "max_log_ratio": "log theta/roll"}
 
 
-def _refuse_impossible(traces: TraceSet, column: str, exact: FloatArray, implied: FloatArray) -> None:
+def _impossible(traces: TraceSet, column: str, exact: FloatArray, implied: FloatArray) -> Seen:
     too_small = implied > 2.0 * exact + 1e-4
-    if too_small.any():
-        k = int(np.argmax(too_small))
-        where, position = traces.locate(k)
-        raise TraceError(
-            f"{where}: {column}[{position}] is {exact[k]:.3g}, but the sampled token alone implies "
-            f"at least {implied[k]:.3g}: not these policies, or not {_IS[column]} in nats"
-        )
+    if not too_small.any():
+        return Seen()
+    k = int(np.argmax(too_small))
+    where, position = traces.locate(k)
+    text = f"{where}: {column}[{position}] is {exact[k]:.3g}, but the sampled token alone implies at least"
+    return Seen(int(np.count_nonzero(too_small)), f"{text} {implied[k]:.3g}: not these policies, or not {_IS[column]}")
 
 
-def refuse_refuted(summary: Summary, assumed: Mapping[str, Any]) -> None:
-    """Refuse assumed suprema, naming the place where an exact column, or the sampled token alone, shows more."""
+def _say_impossible(s: Summary, look: Look) -> Iterable[Finding]:
+    if look.seen.count:
+        yield Kind.IMPOSSIBLE_COLUMN.finding(f"{look.seen.first} in nats", look.seen.count, look.seen.first)
+
+
+def refuted_assumptions(summary: Summary, assumed: Mapping[str, Any]) -> dict[str, str]:
+    """Return assumed suprema of which an exact column, or the sampled token alone, shows more somewhere, and where."""
+    against = {}
     for name in (n for n in SUPREMA if n in assumed):
         value, place = summary.looks["suprema"].tops[name]
         if value > assumed[name] * (1.0 + 1e-6):
-            raise TraceError(f"the log refutes {name}={assumed[name]:g}: {place} is {value:.6g}")
+            against[name] = f"the log refutes {name}={assumed[name]:g}: {place} is {value:.6g}"
+    return against
 
 
 def _say_exact(s: Summary, look: Look) -> Iterable[Finding]:
@@ -860,7 +892,34 @@ def _say_positive(s: Summary, look: Look) -> Iterable[Finding]:
 def _say_overflow(s: Summary, look: Look) -> Iterable[Finding]:
     if n := int((s["log_ratio_sum"] > math.log(np.finfo(np.float64).max)).sum()):
         text = f"the ratio of {n} whole responses overflows float64: it is inf here, not clamped"
-        yield Kind.HEAVY_TAIL.finding(text, n)
+        yield Kind.OVERFLOW.finding(text, n)
+
+
+_DECIDE, _DECIDED_TOKENS = 5, 250  # so many tokens of a log of so many that are half of kl_seq
+
+
+def _largest(part: Part) -> Look:
+    """Keep the tokens with the largest part in kl_seq, as many as may decide it."""
+    traces = part.traces
+    values = traces.exact["kl"] if "kl" in traces.exact else k3(traces.log_ratio)
+    most = np.argsort(values)[-_DECIDE:].tolist()
+    return Look(
+        tops={f"{where}, position {p}": (float(values[k]), "") for k in most for where, p in [traces.locate(k)]}
+    )
+
+
+def _say_decided(s: Summary, look: Look) -> Iterable[Finding]:
+    """Say that few tokens are half of kl_seq: those like them that were not sampled may be as many."""
+    largest = sorted(((value, place) for place, (value, _) in look.tops.items()), reverse=True)[:_DECIDE]
+    total = float(s["kl_sum" if "kl_sum" in s else "k3_sum"].sum())
+    enough = np.flatnonzero(2.0 * np.cumsum([value for value, _ in largest]) >= total)
+    if s.tokens >= _DECIDED_TOKENS and total > 0.0 and enough.size:
+        n, (value, place) = int(enough[0]) + 1, largest[0]
+        text = (
+            f"kl_seq is decided by {many(n, 'token')} of {s.tokens}: {'it is' if n == 1 else 'they are'} half of it or "
+            f"more (the largest: {value:.3g} nats, {place}); as many like them may not have been sampled"
+        )
+        yield Kind.HEAVY_TAIL.finding(text, n, place)
 
 
 # --- how the log was read ------------------------------------------------------------------------------------------
@@ -951,7 +1010,7 @@ def policy_findings(summary: Summary) -> Iterable[Finding]:
 
 
 def contradiction(summary: Summary, name: str, why: str) -> Finding:
-    """Return what is said of an estimate that cannot be true together with what was assumed."""
+    """Return what is said of an estimate, or an assumption, that cannot be true together with the other."""
     text = f"{name} is left out of the bounds; the log contradicts an assumption: {why}"
     return Kind.CONTRADICTION.finding(text, len(summary))
 
@@ -959,7 +1018,7 @@ def contradiction(summary: Summary, name: str, why: str) -> Finding:
 #: Every check, in the order in which they are said.
 CHECKS: tuple[Check, ...] = (
     Check("shift", _say_shift, _look_shift),
-    Check("suprema", look=_look_suprema),  # held against what is assumed
+    Check("suprema", _say_impossible, _look_suprema),  # also held against what is assumed
     Check("ends", look=_look_ends),
     _zeros("rollout"),
     _zeros("train"),
@@ -986,6 +1045,7 @@ CHECKS: tuple[Check, ...] = (
     _fillers("train"),
     Check("exact columns", _say_exact),
     Check("overflow", _say_overflow),
+    Check("decided", _say_decided, _largest),
     Check("notes", _say_notes),
     Check("left out", _say_left_out),
     Check("horizon", _say_horizon),

@@ -192,7 +192,8 @@ class MaskEffect:
 class UnderMask:
     """The guarantee of J(theta) - J(roll) under masks, on one log.
 
-    Without rewards, acceptance is all that can be said; the other intervals are asymptotic and prompt-clustered.
+    Without rewards, or where the log is ``refuted``, acceptance is all that can be said; the other intervals are
+    asymptotic and prompt-clustered.
     ``rows`` [N] are the responses to look at (whole prompts), ``side`` is where the error of a mean may be.
 
     Notes
@@ -201,14 +202,20 @@ class UnderMask:
     """
 
     def __init__(
-        self, summary: Summary, confidence: float, rows: BoolArray | None = None, *, side: Side = "both"
+        self,
+        summary: Summary,
+        confidence: float,
+        rows: BoolArray | None = None,
+        *,
+        side: Side = "both",
+        refuted: bool = False,
     ) -> None:
         self._side = side
         self._rows, here = rows, slice(None) if rows is None else rows
         self._summary, self._confidence, self._spread = summary, confidence, summary.reward_spread
         self._prompt: IntArray = np.unique(summary.prompt[here], return_inverse=True)[1]
         self._weights = prompt_weights(self._prompt)
-        self._rewarded = "reward" in summary
+        self._rewarded = "reward" in summary and not refuted
         self._reward = (summary.unit_reward if self._rewarded else np.zeros(len(summary)))[here]
         self._surrogate, self._phi, self._log_product = (
             summary[name][here] for name in ("surrogate_sum", "k3_sum", "log_ratio_sum")

@@ -1,4 +1,4 @@
-"""The command line: ``trm-bounds COMMAND``. Text on stdout, errors on stderr; 0 done, 1 not so, 2 bad input."""
+"""The command line: text on stdout, errors on stderr; 0 done, 1 not so, 2 bad input, 3 undecided."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ import bounds
 from bounds.cli import reading
 from bounds.cli.command import FILE, command, number, option, suggest, writes
 from bounds.cli.output import emit, progress
+
+if TYPE_CHECKING:
+    from bounds.certificate.gate import Gate
 
 
 def _assumptions(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
 @option("--assume", multiple=True, callback=_assumptions, metavar="NAME=VALUE",
         help="what no sample shows: delta=1e-3 (repeatable)")  # fmt: skip
 @option("--require", multiple=True, callback=_requirements, metavar="QUANTITY<=VALUE",
-        help="exit 1 unless a whole interval does (repeatable)")  # fmt: skip
+        help="else exit 1, or 3 if undecided (repeatable)")  # fmt: skip
 @option("--noise-floor", type=FILE, metavar="FILE", rare=True, help="a log of the same weights, scored twice")
 @reading.looking
 @writes("--html", "all of it as one page that needs no network")
@@ -70,7 +73,8 @@ def certify(
     as_json: bool,
     **log: Any,
 ) -> int:
-    """Print the certificate; 1 unless all that is required holds."""
+    """Print the certificate; 1 where the log shows the contrary of what is required, 3 where that is undecided."""
+    from bounds.certificate.gate import exit_code
     from bounds.questions.mask_study import DEFAULT, statistics_for
 
     noise = None
@@ -81,13 +85,23 @@ def certify(
     statistics = () if html is None else statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)
     m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))
     result = bounds.certify(m, confidence=confidence, mask=mask, assume=assume, noise_floor=noise)
-    not_so = [text for text in (result.unmet(*r) for r in require) if text]
+    gates = _gates(m, require, confidence=confidence, mask=mask, assume=assume)
     if html is not None:
         _write_page(html, result, source, m, mask=mask, confidence=confidence, force=force)
     emit(result, as_json)
-    for text in not_so:
-        print(f"trm-bounds: required, but it does not hold: {text}", file=sys.stderr)
-    return 1 if not_so else 0
+    for each in gates:
+        print(f"required: {each}", file=sys.stderr if as_json else sys.stdout)
+    return exit_code(gates)
+
+
+def _gates(m: Any, require: list[tuple[str, str, float]], **asked: Any) -> list[Gate]:
+    """Say of each requirement whether it is met; the side was declared, so all of the error is there."""
+    from bounds.certificate.gate import gate
+
+    if not require:
+        return []
+    lower, upper = (bounds.certify(m, side=side, **asked) for side in ("lower", "upper"))
+    return [gate(lower, upper, *each) for each in require]
 
 
 def _write_page(

@@ -14,7 +14,7 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, confidence_level
 from bounds._files import whole_file
 from bounds._text import Cells, Row, many, near, shown
-from bounds.certificate.findings import Finding, findings, mask_findings
+from bounds.certificate.findings import Finding, findings, mask_findings, refuting
 from bounds.certificate.kept import MaskEffect, MaskReport, UnderMask, by_length, kept, mask_report, share_of
 from bounds.certificate.statistics import prompt_keys, prompt_weights, statistics_of
 from bounds.certificate.summary import Summary
@@ -315,9 +315,11 @@ def mask_study(
     confidence = confidence_level(confidence)
     chosen = mask if isinstance(mask, Mask) else Mask.parse(DEFAULT if mask is None else mask)
     summary = Summary.of(log, statistics=statistics_for(chosen))
-    under, keep = UnderMask(summary, confidence), kept(summary, chosen)
+    seen = findings(summary)
+    against = refuting(seen)
+    under, keep = UnderMask(summary, confidence, refuted=against is not None), kept(summary, chosen)
     report = mask_report(summary, chosen, keep, confidence)
-    picked = _choose(summary, chosen, confidence)
+    picked = None if against else _choose(summary, chosen, confidence)
     bias = tuple(_length_bias(summary, c, confidence) for c in chosen.dropping if c.violation)
     kept_of_prompt = prompt_means(keep.astype(np.float64), summary.prompt)
 
@@ -340,8 +342,8 @@ def mask_study(
         groups_mixed=share_of_prompts((kept_of_prompt > 0.0) & (kept_of_prompt < 1.0)),
         groups_rejected=share_of_prompts(kept_of_prompt == 0.0),
         chosen=picked,
-        reasons=_reasons(summary, picked, bias),
-        findings=(*findings(summary), *mask_findings(summary, chosen, report.acceptance.value)),
+        reasons=_reasons(summary, picked, bias, against),
+        findings=(*seen, *mask_findings(summary, chosen, report.acceptance.value)),
     )
 
 
@@ -351,10 +353,14 @@ def statistics_for(mask: Mask) -> tuple[str, ...]:
     return (*mask.statistics, *(name for each in _REFERENCE.values() for name in each.statistics), *counts)
 
 
-def _reasons(s: Summary, picked: ChosenMask | None, bias: tuple[LengthBias, ...]) -> dict[str, str]:
+def _reasons(
+    s: Summary, picked: ChosenMask | None, bias: tuple[LengthBias, ...], against: Finding | None
+) -> dict[str, str]:
     reasons = {}
     if "reward" not in s:
         reasons = dict.fromkeys(("surrogate_gain", "gain_without_mask", "chosen"), "the log has no rewards")
+    elif against is not None:
+        reasons = dict.fromkeys(("gain_without_mask", "chosen"), against.because)
     elif picked is None:
         reasons["chosen"] = "a choice needs a second half of the prompts to judge it, and all prompts fell into one"
     if not bias:

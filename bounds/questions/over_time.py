@@ -12,7 +12,7 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
 from bounds._text import Cells, many, shown
 from bounds.certificate.estimates import kl_of_responses
-from bounds.certificate.findings import Finding, findings, policy_findings
+from bounds.certificate.findings import Finding, findings, policy_findings, refuting
 from bounds.certificate.guarantees import Gain
 from bounds.certificate.kept import acceptance, kept
 from bounds.certificate.summary import Summary
@@ -135,6 +135,8 @@ def over_time(
         raise TraceError("the log names no steps (field step)")
     keep = np.ones(len(summary), dtype=np.bool_) if chosen is None else kept(summary, chosen)
     kl, _ = kl_of_responses(summary)
+    seen = (*findings(summary, by_step=True), *policy_findings(summary))
+    refuted = refuting(seen) is not None
     names, codes = summary.labels_in_order("step")
     rows, facts = {}, {}
     for k, name in enumerate(names):
@@ -142,14 +144,14 @@ def over_time(
         if error < _LEAST:
             refuse("confidence", f"below 1 - {_LEAST:g} x k (k+1) of its {len(names)} steps", confidence)
         here = codes == k
-        rows[name] = _step(summary, here, kl, 1.0 - error, acceptance(summary, chosen, keep, 1.0 - error, here))
+        accepted = acceptance(summary, chosen, keep, 1.0 - error, here)
+        rows[name] = _step(summary, here, kl, 1.0 - error, accepted, refuted=refuted)
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
-    steps, seen = IntervalTable("step", rows, facts), (*findings(summary, by_step=True), *policy_findings(summary))
-    return RunOverTime(steps, limit, time_uniform, confidence, summary.reward_spread, seen)
+    return RunOverTime(IntervalTable("step", rows, facts), limit, time_uniform, confidence, summary.reward_spread, seen)
 
 
 def _step(
-    s: Summary, here: BoolArray, kl: FloatArray, confidence: float, accepted: Interval
+    s: Summary, here: BoolArray, kl: FloatArray, confidence: float, accepted: Interval, *, refuted: bool
 ) -> dict[str, Interval | None]:
     """Return what is estimated of some responses."""
     prompt = np.unique(s.prompt[here], return_inverse=True)[1]
@@ -165,5 +167,5 @@ def _step(
         "ppl_gap": mean(np.abs(s["log_ratio_sum"][here]) / s["length"][here]),
         "acceptance": accepted,
         "surrogate_gain": mean(s.surrogate[here], -math.inf) if rewarded else None,
-        "improvement": improvement(Gain(s, confidence, here)) if rewarded else None,
+        "improvement": improvement(Gain(s, confidence, here)) if rewarded and not refuted else None,
     }

@@ -1,0 +1,73 @@
+"""What is required of a log: met, refuted, or undecided; one line says which, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from bounds._text import shown, shown_down
+from bounds.certificate.certificate import Certificate
+from bounds.certificate.findings import Kind
+
+
+class Met(IntEnum):
+    """Whether a requirement is met; its value is the exit code."""
+
+    YES = 0
+    NO = 1
+    UNDECIDED = 3
+
+
+_WORDS = {Met.YES: "holds", Met.NO: "does not hold", Met.UNDECIDED: "is undecided"}
+#: What would decide a requirement that a finding stands against.
+_WOULD_DECIDE = {
+    Kind.TRAIN_POLICY_UNKNOWN: "say --train-policy before-update or held-out, whichever is so",
+    Kind.COPIED: "log what the training engine computes, or, if both are the same for certain, --assume delta=0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A requirement such as "b_star<=0.1", whether it is met, and why."""
+
+    required: str
+    met: Met
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.required} {_WORDS[self.met]}: {self.why}"
+
+
+def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: float) -> Gate:
+    """Say whether a quantity is "<=" or ">=" its limit, from certificates whose error is all on the named side.
+
+    It is met where the whole interval is, refuted where all of it is beyond, and else undecided; so it is where
+    something in the log speaks against what the quantity rests on.
+
+    Raises
+    ------
+    KeyError
+        For an unknown quantity, with the likely meant one.
+    """
+    ends = {"lower": lower.quantity(name, upper=False), "upper": upper.quantity(name, upper=True)}
+    required = f"{name}{sign}{limit:g}"
+    if (against := upper.against(name)) is not None:
+        would = _WOULD_DECIDE.get(against.kind)
+        return Gate(required, Met.UNDECIDED, f"{against.text}{f' ({would})' if would else ''}")
+    near, far = ("upper", "lower") if sign == "<=" else ("lower", "upper")
+    if (end := ends[near]) is None:
+        return Gate(required, Met.UNDECIDED, upper.reasons.get(name, "nothing more than optimistic is known of it"))
+    held = end <= limit if sign == "<=" else end >= limit
+    other = ends[far]
+    refuted = not held and other is not None and (other > limit if sign == "<=" else other < limit)
+    which, at = (far, other) if refuted and other is not None else (near, end)
+    text = shown(at, 4) if which == "upper" else shown_down(at, 4)
+    why = f"its {which} limit is {text} (all of the error of {100 * upper.confidence:.6g}% on this side)"
+    return Gate(required, Met.YES if held else Met.NO if refuted else Met.UNDECIDED, why)
+
+
+def exit_code(gates: Iterable[Gate]) -> int:
+    """Return 1 where a requirement is refuted, else 3 where one is undecided, else 0."""
+    met = {g.met for g in gates}
+    return int(next((m for m in (Met.NO, Met.UNDECIDED) if m in met), Met.YES))

@@ -1,0 +1,157 @@
+"""Requirements: what a log must show, what it refutes, and what it leaves undecided; no gate can be fooled."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import bounds
+from bounds.certificate.gate import Gate, Met, exit_code, gate
+
+ALL = ("b_star<=9", "b_star_upper<=9", "kl_seq<=9", "tv_seq<=1", "improvement>=-1", "reward>=0", "mean_ratio<=9")
+
+
+def asked(log, *requirements, **options):
+    """What is said of requirements such as "b_star<=0.1"."""
+    lower, upper = (bounds.certify(log, side=side, **options) for side in ("lower", "upper"))
+    for text in requirements:
+        sign = "<=" if "<=" in text else ">="
+        name, limit = text.split(sign)
+        yield gate(lower, upper, name, sign, float(limit))
+
+
+def rows(prompts=64, group=8, tokens=12, noise=0.05, seed=0, **fields):
+    rng = np.random.default_rng(seed)
+    for i in range(prompts):
+        for k in range(group):
+            roll = -0.2 - rng.exponential(1.0, tokens)
+            theta = roll + rng.normal(-(noise**2) / 2, noise, tokens)
+            row = {"prompt_id": f"p{i}", "reward": float(rng.random() < 0.4), "rollout_logprobs": roll}
+            yield {**row, "train_logprobs": theta, **{n: value(i, k, row) for n, value in fields.items()}}
+
+
+def log(policy="before-update", reward_range=(0.0, 1.0), **options):
+    return bounds.TraceSet.from_records(
+        rows(**options), horizon=16, train_policy=policy, reward_range=reward_range, logprob_dtype="bfloat16"
+    )
+
+
+def test_an_honest_log_meets_what_is_so():
+    assert [g.met for g in asked(log(), *ALL)] == [Met.YES] * len(ALL)
+    assert [g.met for g in asked(log(), "kl_seq>=1", "b_star<=1e-6", "improvement>=0.9")] == [Met.NO] * 3
+    assert [g.met for g in asked(log(), "improvement>=0", "max_k2<=9", "kl_seq<=0.015")] == [Met.UNDECIDED] * 3
+
+
+def flipped(i, k, row):
+    return np.minimum(row["rollout_logprobs"] + 0.2, 0.0)
+
+
+FOOLED = {
+    "advantages": {"reward": lambda i, k, row: (-1.0) ** k * (1 + i % 3), "reward_range": (-9.0, 9.0)},
+    "filtered": {"group": 4, "reward": lambda i, k, row: float(k % 2)},
+    "copies": {"train_logprobs": lambda i, k, row: row["rollout_logprobs"]},
+    "misread": {"train_logprobs": flipped},
+    "exact columns of others": {"kl": lambda i, k, row: np.zeros(12)},
+}
+
+
+@pytest.mark.parametrize("kind", FOOLED)
+def test_what_speaks_against_the_hypotheses_meets_nothing(kind):
+    """Said with the reason; the certificate itself is reported."""
+    for found in asked(log(**FOOLED[kind]), *ALL):
+        assert found.met is Met.UNDECIDED
+        assert len(found.why) > 40
+    found = bounds.certify(log(**FOOLED[kind]))
+    assert any(f.text in g.why for f in found.findings for g in asked(log(**FOOLED[kind]), "b_star<=9"))
+
+
+def test_unknown_policies_and_equal_rewards_leave_divergences_alone():
+    """What they speak against is the gain; the divergence does not rest on it."""
+    gains, others = ("improvement>=-1", "improvement_these_prompts>=-1"), ("b_star<=9", "kl_seq<=9", "tv_seq<=1")
+    unknown, equal = log("unknown"), log(reward=lambda i, k, row: 1.0)
+    for of in (unknown, equal):
+        assert {g.met for g in asked(of, *gains)} == {Met.UNDECIDED}
+        assert {g.met for g in asked(of, *others)} == {Met.YES}
+    assert all("--train-policy before-update or held-out" in g.why for g in asked(unknown, *gains))
+    assert {g.met for g in asked(unknown, *gains, train_policy="held-out")} == {Met.YES}
+
+
+def test_a_policy_that_was_fitted_to_a_coin_is_not_believed_unless_it_is_held_out():
+    """The reward is a coin; theta raised what happened to be rewarded here, so nothing on ratios can show it."""
+    rng = np.random.default_rng(5)
+    records = list(rows(128, noise=0.01))
+    for row in records:
+        row["reward"] = float(rng.random() < 0.5)
+        row["train_logprobs"][-1] += 0.11 if row["reward"] else -0.12
+    fitted = bounds.TraceSet.from_records(records, horizon=16, logprob_dtype="bfloat16")
+    found = bounds.certify(fitted)
+    assert found.improvement.low > 0.0
+    assert found.improvement.standing is bounds.Standing.ASSUMED
+    assert "if the training policy did not learn from these responses: an improvement is guaranteed" in found.sentence()
+    (said,) = asked(fitted, "improvement>=0")
+    assert said.met is Met.UNDECIDED
+
+
+def raised(seed, noise, rare=1e-4, times=20.0, prompts=24, group=4, tokens=145):
+    """A rare token that theta raises, and D; where it was not sampled, only the other tokens' mass shows it."""
+    rng = np.random.default_rng(seed)
+    n, rest = prompts * group * tokens, math.log1p(-(times - 1.0) * rare / (1.0 - rare))
+    hit = rng.random(n) < rare
+    d = np.where(hit, math.log(times), rest + rng.normal(-(noise**2) / 2, noise, n)).reshape(-1, tokens)
+    records = [
+        {"prompt_id": f"p{i // group}", "rollout_logprobs": np.full(tokens, -5.0), "train_logprobs": x - 5.0}
+        for i, x in enumerate(d)
+    ]
+    D = tokens * (-rare * math.log(times) + (1.0 - rare) * (noise**2 / 2 - rest))
+    return bounds.TraceSet.from_records(records, horizon=tokens), D
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
+def test_a_rare_token_that_was_raised_passes_no_gate(noise):
+    """The asymptotic upper end of k3 lies below D in a quarter of these logs; the gate does not let one pass."""
+    below = 0
+    for seed in range(12):
+        traces, D = raised(seed, noise)
+        below += bounds.certify(traces, side="upper").estimates["kl_seq_k3"].high < D
+        (said,) = asked(traces, f"b_star<={0.98 * D!r}")
+        assert said.met is not Met.YES
+    assert below >= 2
+
+
+def test_few_tokens_that_decide_lower_the_standing():
+    records = list(rows())
+    records[7]["train_logprobs"][3] -= 9.0
+    c = bounds.certify(bounds.TraceSet.from_records(records, horizon=16, train_policy="held-out"))
+    (tail,) = (f for f in c.findings if f.kind == "heavy_tail")
+    assert tail.text.startswith("kl_seq is decided by 1 token of 6144")
+    assert c.estimates["kl_seq"].standing is c.best.standing is bounds.Standing.ASSUMED
+    assert "heavy_tail" in [a.what for a in c.assumptions]
+    traces = bounds.TraceSet.from_records(records, horizon=16, train_policy="held-out")
+    b_star, tv = asked(traces, "b_star<=9", "tv_seq<=0.9")
+    assert (b_star.met, tv.met) == (Met.UNDECIDED, Met.YES)
+    assert "decided by 1 token" in b_star.why
+
+
+def test_the_whole_error_is_on_the_side_that_is_asked():
+    both = bounds.certify(log())
+    lower, upper = (bounds.certify(log(), side=side) for side in ("lower", "upper"))
+    assert lower.improvement.low > both.improvement.low
+    assert upper.improvement.high < both.improvement.high
+    assert both.b_star_lower.value < lower.b_star_lower.value < upper.best_upper.value <= both.best_upper.value
+
+
+def test_the_code_of_several():
+    gates = {met: Gate("x<=1", met, "") for met in Met}
+    assert exit_code([]) == exit_code([gates[Met.YES]]) == 0
+    assert exit_code([gates[Met.UNDECIDED], gates[Met.YES]]) == 3
+    assert exit_code([gates[Met.UNDECIDED], gates[Met.NO]]) == 1
+
+
+def test_masks_and_steps_say_no_more_than_the_certificate():
+    impossible = log(train_policy=lambda i, k, row: "held-out", step=lambda i, k, row: 1, train_logprobs=flipped)
+    study, run = bounds.mask_study(impossible), bounds.over_time(impossible)
+    assert study.effect.lower is study.gain_without_mask is study.chosen is None
+    assert study.reasons["gain_without_mask"] == bounds.certify(impossible).reasons["improvement"]
+    assert run.steps["1"]["improvement"] is None
