@@ -77,7 +77,10 @@ def cut_off(k, row, least=-math.inf, most=LOG3):
 
 UNNAMED = [{n: v for n, v in r.items() if n != "prompt_id"} for r in log()]
 ROLL, TRAIN = "rollout_logprobs", "train_logprobs"
-TOO_SMALL = "row 0: kl[0] is 0.001, but the sampled token alone implies at least 0.00438: not these policies, or not KL(roll||theta)"
+TOO_SMALL = (
+    "row 0: kl[0] is 0.001, but the sampled token alone implies at least 0.00438: not these policies, or not "
+    "KL(roll||theta)"
+)
 GONE = "row 2: train_logprobs[1] is null or NaN, which stands for a missing value"
 #: Kind -> rows that show it, how they are read, and the count, unit and place that are said.
 SHOWN = {
