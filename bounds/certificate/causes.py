@@ -240,7 +240,9 @@ ADVICE: Mapping[str, Advice] = MappingProxyType(
         "padding": Advice("the mask of these responses", _TOKENS, ("padding counted as tokens", "tool output")),
         "fillers": Advice("the positions that are named", _TOKENS, ("a filler for a missing value",)),
         "exact_columns": Advice("direction and policies of the exact columns", _TOKENS),
-        "heavy_tail": Advice("the responses with the largest ratios", _TOKENS),
+        "impossible_column": Advice("direction and policies of the exact columns", _TOKENS),
+        "heavy_tail": Advice("the tokens with the largest ratios", _TOKENS),
+        "overflow": Advice("the responses with the largest ratios", _TOKENS),
         "reading": Advice("the files", _READ, ("how the files were found and joined",)),
         "left_out": Advice("the rows that are named", _AGAIN, ("empty responses", "a mask without a policy token")),
         "missing": Advice("the rows that are named", _AGAIN, ("values that the engine did not return",)),
@@ -250,6 +252,9 @@ ADVICE: Mapping[str, Advice] = MappingProxyType(
             ("ids that name responses", "no id of the prompt in the export"),
         ),
         "train_policy_unknown": Advice("when train_logprobs were computed", _AGAIN, ("the log does not say it",)),
+        "prompts_return": Advice(
+            "each step by itself", "trm-bounds steps LOG", ("several epochs over one set of prompts",)
+        ),
         "horizon": Advice("the generation cap of the run", "trm-bounds certify LOG --horizon T", ("no cap was given",)),
         "rounding": Advice(
             "the precision in which the engines compute log-probs", _TOKENS, ("log-probs of low precision",)

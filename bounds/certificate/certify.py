@@ -17,6 +17,7 @@ from bounds.certificate.findings import (
     OF_DIVERGENCE,
     Finding,
     Kind,
+    advised,
     contradiction,
     crossed,
     findings,
@@ -168,7 +169,7 @@ def certify(
         guarantees=guaranteed,
         noise_floor=None if noise_floor is None else compare(noise_floor, summary, confidence=confidence),
         reasons={**why_not, **found.reasons},
-        findings=tuple(seen),
+        findings=tuple(f if f.look else advised(f, summary) for f in seen),
         waived=waived,
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),

@@ -229,10 +229,10 @@ def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
     """
     asked = (check for check in CHECKS if check.needs in summary and not (by_step and check.across_steps))
     found = (f for check in asked for f in check.say(summary, summary.looks.get(check.name, Look())))
-    return tuple(_advised(f, summary) for f in found)
+    return tuple(advised(f, summary) for f in found)
 
 
-def _advised(found: Finding, summary: Summary) -> Finding:
+def advised(found: Finding, summary: Summary) -> Finding:
     """Return a finding with its likely causes and what to do next."""
     advice = ADVICE[found.kind]
     return replace(
