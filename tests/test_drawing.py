@@ -358,28 +358,21 @@ def test_routes_are_their_contributions_and_cross_where_the_line_stands(ax):
     assert scales(ax) == ("log", "log")
 
 
-def test_a_cell_of_tightness_says_its_ratio(ax):
-    ratios = [1.0, 0.4996, 0.25, 0.0123, 2e-5, 0.75]
-    frame = pd.DataFrame({"rule": ["later"] * 3 + ["earlier"] * 3, "T": [1, 64, 4096] * 2, "ratio": ratios})
-    theory.draw_tightness(frame, ax)
-    assert titles(ax.xaxis) == {0: "1", 1: "64", 2: "4,096"}
-    assert titles(ax.yaxis) == {0: "later", 1: "earlier"}
-    assert written(ax) == {(0, 0): "1.00", (1, 0): "0.500", (2, 0): "0.250", (0, 1): "0.012", (1, 1): "2e-05",
-                           (2, 1): "0.750"}  # fmt: skip
-    (image,) = ax.get_images()
-    assert image.get_array().tolist() == [[1.0, 0.4996, 0.25], [0.0123, 2e-5, 0.75]]
-    assert image.get_clim() == (0.0, 1.0)
-    assert to_hex(image.cmap(1.0)) == to_hex(style.shade("published"))
-    assert to_hex(image.cmap(0.0)) == "#ffffff"
+def test_what_is_known_has_its_dots_filled_where_bound_and_truth_meet(ax):
+    rows = [("D", "trajectory_kl", 0.9995, True), ("T and δ", "trajectory_kl", 0.5, False),
+            ("T and δ", "trajectory_kl", 0.7, False)]  # fmt: skip
+    theory.draw_tightness(pd.DataFrame(rows, columns=["information", "rule", "ratio", "exact"]), ax)
+    drawn = {row: [mark[:2] for mark in marks] for row, marks in dots(ax).items()}
+    assert drawn == {0: [(0.9995, True)], 1: [(0.5, False), (0.7, False)]}
+    assert titles(ax.yaxis) == {0: "D\ntrajectory_kl", 1: "T and δ\ntrajectory_kl"}
+    assert [text.get_text() for text in ax.texts] == ["exact", "open"]
 
 
-def test_the_stored_tightness_is_what_is_written(picture):
-    frame = stored("tightness").set_index(["rule", "T"])["ratio"]
-    (ax,) = picture("tightness").axes
-    for (column, row), text in written(ax).items():
-        rule, T = titles(ax.yaxis)[row], int(titles(ax.xaxis)[column].replace(",", ""))
-        assert float(text) == pytest.approx(frame[rule, T], abs=5.01e-4)
-    assert len(ax.texts) == len(frame)
+def test_what_is_called_exact_is_attained():
+    frame = stored("tightness")
+    assert (frame["ratio"] <= 1.0).all()
+    assert (frame.loc[frame["exact"], "ratio"] > 1.0 - 1e-3).all()
+    assert set(frame["exact"]) == {True, False}
 
 
 def test_acceptance_is_its_curve_and_the_paper_s_lengths_are_marked_with_their_numbers(ax):

@@ -186,7 +186,7 @@ def draw_scaling(frame: pd.DataFrame, ax: Axes) -> Axes:
 #: What the regions of the figure of regimes are called; a rule that is not here is called by its title.
 _IN_WORDS = {
     "mixed_tv": "mixed", "mixed_kl": "mixed", "adaptive": "adaptive", "trajectory_kl": "KL of a\nresponse",
-    "martingale_chi2": "$\\chi^2$\nmartingale", "first_order": "first\norder",
+    "martingale_chi2": "$\\chi^2$\nmartingale", "first_order": "first\norder", "exact_tv": "TV of\ntokens",
 }  # fmt: skip
 
 
