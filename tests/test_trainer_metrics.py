@@ -89,7 +89,7 @@ RESTATED = {
     },
     "miles": {
         "train_rollout_logprob_abs_diff": samples(np.abs(D)),
-        "train_rollout_kl": samples(np.minimum(k3(np.clip(D, -10.0, 10.0)), 10.0)),
+        "train_rollout_kl": samples(np.minimum(k3(np.clip(D, -20.0, 20.0)), 10.0)),
     },
     "skyrl": {
         "policy/rollout_train_logprobs_abs_diff_mean": tokens(np.abs(D)),
@@ -136,6 +136,10 @@ def test_what_a_trainer_clamps_is_clamped_and_said():
     far = bounds.TraceSet.from_records(rows)
     assert trainer_metrics(far, "verl")["rollout_corr/chi2_token"] == pytest.approx((np.exp(40) + np.exp(-2)) / 2 - 1)
     assert trainer_metrics(far, "miles")["train_rollout_kl"] == pytest.approx((10.0 + k3(-1.0)) / 2)
+    other = bounds.TraceSet.from_records(
+        [{**rows[0], "rollout_logprobs": [-1.0, -1.0], "train_logprobs": [-9.0, -2.0]}]
+    )
+    assert trainer_metrics(other, "miles")["train_rollout_kl"] == pytest.approx((k3(-8.0) + k3(-1.0)) / 2)
     assert trainer_metrics(far, "slime")["tis"] == pytest.approx((np.exp(30) + np.exp(-1)) / 2)
     for trainer, name in (("verl", "rollout_corr/chi2_token"), ("miles", "train_rollout_kl")):
         assert "clamped" in trainer_metrics(far, trainer).metrics.facts[name]["note"]

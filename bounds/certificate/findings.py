@@ -980,8 +980,8 @@ def mask_findings(summary: Summary, mask: Mask, acceptance: float) -> Iterable[F
         text = f"{rules} drops no response but changes the objective; no bound speaks of the changed one"
         yield Kind.MASK.finding(text, n)
     if mask.needs_advantage:
-        text = f"{mask} looks at the advantage: here the reward minus the mean of its prompt, for a log has no other"
-        yield Kind.MASK.finding(text, n)
+        text = "the reward minus the mean of its prompt stands for the advantage, so all holds for groups of this size"
+        yield Kind.MASK.finding(f"{mask} looks at the advantage: {text}", n)
     if mask.aside:
         yield Kind.MASK.finding(f"{', '.join(mask.aside)}: no part of a mask, set aside", n)
     if mask.dropping and acceptance == 1.0:

@@ -200,8 +200,7 @@ ASKED_FOR: Mapping[str, Callable[[TraceSet], FloatArray]] = MappingProxyType(
     {
         "k3": lambda t: k3(t.log_ratio),
         "k3_inverse": lambda t: k3(-t.log_ratio),
-        "k3_of_10": lambda t: np.minimum(k3(_within(t, 10.0)), 10.0),  # as miles clamps
-        "k3_of_20": lambda t: np.minimum(k3(_within(t, 20.0)), 10.0),  # as ms-swift does
+        "k3_capped": lambda t: np.minimum(k3(_within(t, 20.0)), 10.0),  # as miles and ms-swift do
         "k2": lambda t: k2(t.log_ratio),
         "chi2_token": lambda t: np.expm1(2.0 * t.log_ratio),
         "chi2_clamped": lambda t: np.expm1(2.0 * _within(t, 20.0)),

@@ -17,9 +17,10 @@ gap                 -d in nats
 ==================  ====================================================================================
 
 ``shift_by_advantage`` and ``binary_kl_by_advantage`` (with the sign of the shift, and 1e-8 added to the probability of
-another token, as verl does) have an upper end where the advantage is positive and a lower one where it is not.
-``off_policy_gap`` is the mean of gap over a response whose advantage is below 0, and 0 for others: off-policy sequence
-masking. A log has rewards and no advantages; the reward minus the mean of its prompt stands for one.
+another token, as verl does; TRL keeps it above 1e-7) have an upper end where the advantage is positive and a lower one
+where it is not. ``off_policy_gap`` is the mean of gap over a response whose advantage is below 0, and 0 for others:
+off-policy sequence masking. A log has rewards and no advantages; the reward minus the mean of its prompt stands for
+one, and what is said of such a mask holds for groups of that size.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from bounds.logs.traces import TraceSet
 from bounds.results import IntervalTable, Result
 
 _CLAMP = 20.0
+_CAPPED = "d clamped to +-20, then k3 to 10"
 _IS = "with rollout_is=token, rollout_is_threshold=2"
 _TRUNCATE = "with rollout_importance_sampling_mode=token_truncate, threshold 2"
 _SEQUENCE_MASK = "with vllm_importance_sampling_mode=sequence_mask, clip_max=3"
@@ -47,7 +48,7 @@ def _tokens(token: str, meaning: str, note: str = "") -> Scalar:
 def _samples(token: str, meaning: str, note: str = "") -> Scalar:
     """Return the mean over responses of the mean of a number over their tokens."""
     name = f"{token}_sum"
-    return _responses(lambda s: s[name] / s["length"], f"the response's token mean of {meaning}", name, note=note)
+    return _responses(lambda s: s[name] / s["length"], f"their token means of {meaning}", name, note=note)
 
 
 def _responses(
@@ -211,14 +212,14 @@ TRAINER_METRICS: Mapping[str, Mapping[str, Scalar]] = {
                                    "token_ratio>2", note="with use_tis, tis_clip=2"),
         **{f"mis_{name}": Scalar(scalar.value, scalar.needs, scalar.meaning, "examples/train_infer_mismatch_helper")
            for name, scalar in _OFF_POLICY.items() if name not in ("kl", "chi2_token")},
-        "mis_kl": _responses(_gap, "the response's token mean of -d"),
-        "mis_k3_kl": _responses(lambda s: s["k3_sum"] / s["length"], "the response's token mean of exp(d) - 1 - d"),
+        "mis_kl": _responses(_gap, "their token means of -d"),
+        "mis_k3_kl": _responses(lambda s: s["k3_sum"] / s["length"], "their token means of exp(d) - 1 - d"),
         "mis_chi2_token": _samples("chi2_clamped", "exp(2d) - 1", "d clamped to +-20"),
         "mis_chi2_seq": _CHI2_SEQ,
     },
     "miles": {
         "train_rollout_logprob_abs_diff": _samples("log_ratio_abs", _ABS, _SAMPLED),
-        "train_rollout_kl": _samples("k3_of_10", "exp(d) - 1 - d", f"{_SAMPLED}; d clamped to +-10, then k3 to 10"),
+        "train_rollout_kl": _samples("k3_capped", "exp(d) - 1 - d", f"{_SAMPLED}; {_CAPPED}"),
     },
     "skyrl": {
         "policy/rollout_train_logprobs_abs_diff_mean": _tokens("log_ratio_abs", _ABS),
@@ -240,7 +241,7 @@ TRAINER_METRICS: Mapping[str, Mapping[str, Scalar]] = {
     },
     "ms-swift": {
         **{f"rollout_correction/{name}": scalar for name, scalar in {**_OFF_POLICY, **_ENDS}.items()},
-        "rollout_correction/k3_kl": _tokens("k3_of_20", "exp(d) - 1 - d", "d clamped to +-20, then k3 to 10"),
+        "rollout_correction/k3_kl": _tokens("k3_capped", "exp(d) - 1 - d", _CAPPED),
         "rollout_correction/chi2_seq": _responses(
             lambda s: _chi2(-_gap(s)), "exp(2 mean d) - 1", note="verl's has the sum; mean of d clamped to +-20"
         ),
