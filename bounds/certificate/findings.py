@@ -926,7 +926,7 @@ def _say_decided(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def _say_notes(s: Summary, look: Look) -> Iterable[Finding]:
-    for text in sorted(s.left_out.notes):
+    for text in sorted(set(s.left_out.notes)):
         yield Kind.READING.finding(text, len(s))
 
 

@@ -31,6 +31,7 @@ EXACT_RANGE = {"kl": np.inf, "tv": 1.0, "chi2": np.inf, "max_log_ratio": np.inf}
 #: prompts; or nobody said.
 TRAIN_POLICIES = ("before-update", "held-out", "unknown")
 
+_TELLING = 8  # values that tell what a column is
 _LOGPROBS = ("rollout_logprobs", "train_logprobs", "old_logprobs")
 _REQUIRED = _LOGPROBS[:2]
 #: What all responses of a log have, or none.
@@ -229,6 +230,11 @@ def _lacks(seen: Checked, name: str) -> Found:
     hint = f"; is it {meant!r}? Rename it" if meant else ""
     unread = f"; not read: {', '.join(others)}" if others else ""
     text = f"{name} is missing{hint} (the record has: {', '.join(present) or 'nothing'}{unread})"
+    if name == "train_logprobs" and (ratio := next((other for other in others if "ratio" in other), "")):
+        text += (
+            f": {ratio} is theta/roll; train_logprobs = rollout_logprobs + log {ratio}, if that is the ratio before it "
+            "was truncated"
+        )
     if name == "train_logprobs" and not others:
         text += (
             ": these are the rollout policy's log-probs only; give the file in which the trained weights score the "
@@ -341,7 +347,21 @@ def _impossible(seen: Checked, name: str) -> Found:
     if bad is None or (k := _first(bad)) is None:
         return None
     row, position = seen.locate(k)
-    return row, f"{name}[{position}] must be {domain}, got {plain_text(seen.column(name)[k])}{why}"
+    got = f"got {plain_text(seen.column(name)[k])}{_taken_for(seen, name)}"
+    return row, f"{name}[{position}] must be {domain}, {got}{why}"
+
+
+def _taken_for(seen: Checked, name: str) -> str:
+    """Say what a column of log-probs looks like that has nothing below 0."""
+    values = seen.column(name)
+    if name in EXACT_RANGE or values.size < _TELLING or values.min() < 0.0:
+        return ""
+    if values.max() <= 1.0:
+        return " (these look like probabilities: take their natural logarithm)"
+    other = seen.column("train_logprobs" if name == "rollout_logprobs" else "rollout_logprobs")
+    if np.median(np.abs(values + other)) < np.median(np.abs(values - 1.0)):
+        return " (these look like negated log-probs, as a loss has them: change their sign)"
+    return " (these look like ratios theta/roll: train_logprobs = rollout_logprobs + log of the ratio)"
 
 
 def _domain(name: str, dtype: str) -> tuple[float, float, str, str]:
