@@ -12,7 +12,7 @@ import numpy as np
 from bounds._checks import above, confidence_level, unknown
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
-from bounds.certificate.estimates import Estimates, estimate
+from bounds.certificate.estimates import Estimates, estimate, without_upper_ends
 from bounds.certificate.findings import (
     OF_DIVERGENCE,
     Finding,
@@ -126,6 +126,8 @@ def certify(
     if tail := next((f for f in seen if f.kind is Kind.HEAVY_TAIL), None):
         weaker = {n: i for n in OF_DIVERGENCE if (i := found.intervals[n]) is not None}
         found.intervals.update({n: replace(i, standing=Standing.ASSUMED) for n, i in weaker.items()})
+    if any(f.kind is Kind.CENSORED for f in seen):
+        found.intervals.update(without_upper_ends(found.intervals))
     report, keep = None, None
     if chosen is not None:
         keep = kept(summary, chosen)

@@ -52,6 +52,17 @@ def estimate(summary: Summary, confidence: float, assumed: Mapping[str, Any], *,
     return Estimates(Intervals(intervals), reasons, log.gap)
 
 
+#: Divergences that grow with every |log theta - log roll|.
+_GROWING = ("kl_seq", "kl_seq_k1", "kl_seq_k3", "mean_kl_token", "chi2_seq")
+
+
+def without_upper_ends(intervals: Mapping[str, Interval | None]) -> dict[str, Interval]:
+    """Return divergences in a log in which ratios were cut off: they are at least what is left of them."""
+    found = {name: i for name in _GROWING if (i := intervals.get(name)) is not None}
+    of = ": a lower limit, values were cut off"
+    return {name: replace(i, high=math.inf, of=f"{i.of}{of}") for name, i in found.items()}
+
+
 #: Why there are no estimates of a column; those of other columns are not mentioned where they are not logged.
 _WITHOUT = {"reward": "the log has no rewards"}
 

@@ -43,8 +43,11 @@ _PADDING_TAIL = 8
 _PADDED, _PADDED_TOKENS = 0.1, 64  # share of tokens that are certain under both policies
 _BLOCKS = 5.0  # certain tokens stand in stretches that are longer, by so much, than those of scattered ones
 _SURE, _UNLIKELY = 1e-6, -1.0  # a token that float32 calls certain, and the other policy does not
+_LOWER, _WRONG = "divergences are lower limits", "divergences there are not those of the policies"
+_SINGLE, _DECIMALS = 3e-6, 1.2e-4  # by how much a difference of log-probs is off, in float32 and in four decimals
 _CUT, _CUT_TOKENS = 0.1, 8  # as many tokens, and more than in this share of the range below, are at a cut
 _RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
+_DISTINCT, _MANY = 32, 1024  # fewer distinct log-probs, of so many tokens, lie on a line by chance
 _CLAMP = 20.0  # verl and ms-swift clamp |d| there
 #: A context where a divergence is at least so large: assumption -> exact column, or what the sampled token implies.
 SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": "max_log_ratio"}
@@ -71,7 +74,12 @@ class Kind(StrEnum):
     REFUTED = "refuted", "responses", "this log is not what the guarantees take it for: nothing is guaranteed", True
     CONTRADICTION = "contradiction", "responses", "it is not used, and no requirement is met"
     COPIED = "copied", "tokens", "every divergence is 0, and says nothing", True
-    CENSORED = "censored", "tokens", "divergences are lower limits: what was cut off is not in them", True
+    CENSORED = (
+        "censored",
+        "tokens",
+        "no divergence is that of the policies: where ratios were cut off, a lower limit",
+        True,
+    )
     NOTHING_RECOMPUTED = "nothing_recomputed", "tokens", "there is one policy only: every divergence is wrong", True
     REPEATED = "repeated", "responses", "they count twice, and intervals are too narrow"
     TEMPERATURE = "temperature", "tokens", "the divergence is that of the rescaling, too"
@@ -275,7 +283,7 @@ def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
             f"mean rho = {ratio:.6g} is clearly below 1: theta has mass where roll has none, or is hardly ever sampled"
         )
         yield Kind.SUPPORT_GAP.finding(text, s.tokens)
-    elif token_ratios_above_one(traces.log_ratio for traces in s.log or ()) > _EVIDENCE:
+    elif token_ratios_above_one(traces.log_ratio - _off(s) for traces in s.log or ()) > _EVIDENCE:
         text = f"mean rho = {ratio:.6g} is clearly above 1, which no pair of policies explains"
         yield Kind.REFUTED.finding(text, s.tokens)
 
@@ -332,7 +340,7 @@ def _say_one_ratio(s: Summary, look: Look) -> Iterable[Finding]:
 def _say_refuted(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that P = theta/roll of whole responses has a mean above 1, and whether few of them decide it."""
     with np.errstate(over="ignore"):
-        product = np.sort(np.exp(s["log_ratio_sum"]))
+        product = np.sort(np.exp(s["log_ratio_sum"] - _off(s) * s["length"]))
     if (evidence := mean_above_one(product)) <= _EVIDENCE:
         return
     text = (
@@ -449,11 +457,10 @@ def _alike_rewards(s: Summary) -> int:
     high = (s["reward"] > min(float(np.median(s["reward"])), float(s["reward"].max()) * (1.0 - 1e-12))).astype(np.int64)
     found = {}
     for size in (k for k in range(2, _LARGEST_GROUP + 1) if n % k == 0 and n >= 8 * k):
-        rows = min(n, 512 * size)
-        half = size // 2
-        here, between = high[:rows].reshape(-1, size), high[half : rows - size + half].reshape(-1, size)
-        alike, moved = (neighbours_alike(some.sum(axis=1), size) for some in (here, between))
-        found[size] = alike - max(moved, 0.0)
+        blocks, half = min(n // size, 512), size // 2
+        here, between = high[: blocks * size], high[half : (blocks - 1) * size + half]
+        alike, moved = (neighbours_alike(r.reshape(-1, size).sum(axis=1), size) for r in (here, between))
+        found[size] = alike - max(moved, 0.0) * blocks / (blocks - 1)
     best = max(found, key=lambda size: float(found[size]), default=0)
     return best if found.get(best, 0.0) > _EVIDENCE + math.log(max(len(found), 1)) else 0
 
@@ -775,10 +782,20 @@ def _say_exact(s: Summary, look: Look) -> Iterable[Finding]:
 _REGRESSION = ("x", "d", "xx", "dd", "xd")
 
 
+def _look_relation(part: Part) -> Look:
+    distinct = np.unique(part.traces.rollout[:_MANY]).size
+    return replace(_totals(part, *_REGRESSION), tops={"distinct": (float(distinct), "")})
+
+
 def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that one policy was sharpened or flattened: d is nearly a linear function of x = log roll."""
     shape = Shape(s)
-    if s.tokens < _RELATION_TOKENS or shape.explained < _RELATION or abs(shape.slope) < 0.01:
+    if (
+        s.tokens < _RELATION_TOKENS
+        or look.tops["distinct"][0] < _DISTINCT
+        or shape.explained < _RELATION
+        or abs(shape.slope) < 0.01
+    ):
         return
     kind = Kind.OTHER_BASE if shape.base else Kind.TEMPERATURE
     text = (
@@ -789,16 +806,16 @@ def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
     yield kind.finding(text, s.tokens)
 
 
-def _cut(end: float, digits: int) -> str:
+def _cut(end: float, tolerance: float) -> str:
     """Return what a value is called that somebody chose for a limit: a round ratio, or whole nats; else nothing."""
-    ratio, tolerance = math.exp(min(end, 700.0)), 10.0**-digits * 3e-3
+    ratio = math.exp(min(end, 700.0))
+    near = float(f"{ratio:.3g}" if tolerance == _SINGLE else f"{ratio:.2g}")
     if 5.0 <= end == float(f"{end:.2g}"):
         return f"{end:g}"
-    near = float(f"{ratio:.{digits}g}")
-    return f"log {near:g}" if near > 1.0 and abs(ratio - near) <= tolerance * near else ""
+    return f"log {near:g}" if near > 1.0 and abs(ratio / near - 1.0) <= tolerance else ""
 
 
-def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str) -> Check:
+def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str, then: str) -> Check:
     """Return the check for values that end at a round number, and stand there more often than a tail would.
 
     Of honest ones fewer and fewer are nearer and nearer to the largest. In a tiny vocabulary many can be at it: but
@@ -808,11 +825,11 @@ def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str) ->
     def look(part: Part) -> Look:
         far, traces = values(part.traces), part.traces
         end = float(far.max())
-        decimal = _few_decimals(traces.rollout[:_SAMPLE]) and _few_decimals(traces.train[:_SAMPLE])
+        tolerance = _DECIMALS if all(_few_decimals(v[:_SAMPLE]) for v in (traces.rollout, traces.train)) else _SINGLE
         tops = {"end": (end, "")}
-        if end <= 0.05 or not (cut := _cut(end, 2 if decimal else 3)):
+        if end <= 0.05 or not (cut := _cut(end, tolerance)):
             return Look(tops=tops)
-        near = far >= end - (1.1e-4 if decimal else 3e-6)
+        near = far >= end - tolerance
         n, below = int(near.sum()), int(((far >= (1.0 - _CUT) * end) & ~near).sum())
         if n < max(_CUT_TOKENS, below) or np.unique(getattr(traces, other)[near]).size <= _CUT_TOKENS // 2:
             return Look(tops=tops)
@@ -820,11 +837,11 @@ def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str) ->
 
     def say(s: Summary, look: Look) -> Iterable[Finding]:
         end = look.tops["end"][0]
-        for cut in sorted({_cut(end, digits) for digits in (2, 3)} & look.sums.keys())[:1]:
+        for cut in sorted({_cut(end, tolerance) for tolerance in (_SINGLE, _DECIMALS)} & look.sums.keys())[:1]:
             n = look.sums[cut]
             text = (
                 f"{name} is exactly {cut} on {many(int(n), 'token')} (first: {look.seen.first}), and never more: "
-                "it was cut off there, and divergences are lower limits"
+                f"it was cut off there, and {then}"
             )
             yield Kind.CENSORED.finding(text, n, look.seen.first)
 
@@ -856,6 +873,19 @@ _PRECISIONS: Mapping[str, Callable[[FloatArray], BoolArray]] = {
 _BITS = {"bfloat16": 8, "float16": 11}
 
 
+def _precision(look: Look) -> tuple[str, float]:
+    """Return of what half precision the log-probs of a policy are, and by how much they are off, or "" and 0."""
+    dtype = next((dtype for dtype in _BITS if not look.sums[f"not {dtype}"]), "")
+    if look.seen.count < 32 or not look.sums["not whole"] or not dtype:
+        return "", 0.0
+    return dtype, abs(look.sums["size"]) / look.seen.count * 2.0 ** -_BITS[dtype]
+
+
+def _off(s: Summary) -> float:
+    """Return by how much log theta - log roll of a token is off, because of the precision of the log."""
+    return sum(_precision(s.looks[f"{name} rounding"])[1] for name in ("rollout", "train"))
+
+
 def _rounding(name: str) -> Check:
     """Return the check for log-probs of one policy that are all numbers of half precision."""
 
@@ -869,9 +899,8 @@ def _rounding(name: str) -> Check:
         return Look(Seen(int(part.totals[f"{name}_numbers"])), {"size": -size, **others})
 
     def say(s: Summary, look: Look) -> Iterable[Finding]:
-        dtype = next((dtype for dtype in _BITS if not look.sums[f"not {dtype}"]), "")
-        if look.seen.count >= 32 and look.sums["not whole"] and dtype:
-            step = abs(look.sums["size"]) / look.seen.count * 2.0 ** -_BITS[dtype]
+        dtype, step = _precision(look)
+        if dtype:
             floor = step**2 / 6.0
             text = (
                 f"{name}_logprobs are {dtype} numbers: each is off by up to {step:.2g} (at their mean size), which "
@@ -1022,16 +1051,16 @@ CHECKS: tuple[Check, ...] = (
     Check("ends", look=_look_ends),
     _zeros("rollout"),
     _zeros("train"),
-    _cut_off("log theta - log roll", lambda t: t.log_ratio, "rollout"),
-    _cut_off("log roll - log theta", lambda t: -t.log_ratio, "rollout"),
-    _cut_off("-rollout_logprobs", lambda t: -t.rollout, "train"),
-    _cut_off("-train_logprobs", lambda t: -t.train, "rollout"),
+    _cut_off("log theta - log roll", lambda t: t.log_ratio, "rollout", _LOWER),
+    _cut_off("log roll - log theta", lambda t: -t.log_ratio, "rollout", _LOWER),
+    _cut_off("-rollout_logprobs", lambda t: -t.rollout, "train", _WRONG),
+    _cut_off("-train_logprobs", lambda t: -t.train, "rollout", _WRONG),
     Check("mean ratio", _say_mean_ratio),
     Check("refuted", _say_refuted),
     Check("one ratio", _say_one_ratio),
     Check("copied", _say_copied, lambda part: _totals(part, "unequal")),
     Check("repeated", _say_repeated),
-    Check("temperature", _say_relation, lambda part: _totals(part, *_REGRESSION)),
+    Check("temperature", _say_relation, _look_relation),
     Check("ungrouped", _say_ungrouped),
     Check("steps", _say_steps, across_steps=True),
     Check("versions", _say_versions),

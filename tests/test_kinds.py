@@ -1,0 +1,369 @@
+"""Forms that a fault takes, each beside an honest log that looks like it; and what is said to be their cause."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import writers
+from test_findings import changed, cut_off, half, log, summary_of, with_value
+
+import bounds
+from bounds.certificate.causes import ADVICE, likely
+from bounds.certificate.findings import Kind, findings
+from bounds.cli import COMMANDS
+
+ROLL, TRAIN = "rollout_logprobs", "train_logprobs"
+WIDE = {"reward_range": (-9.0, 9.0)}
+
+
+def kinds(rows, **options):
+    return {f.kind for f in findings(summary_of(rows, **options))}
+
+
+def each(field, value, rows=None):
+    """Rows with one field changed; ``value`` is a function of number and row."""
+    return changed(log() if rows is None else rows, lambda k, row: {field: value(k, row)})
+
+
+def rewarded(reward, prompts=32, group=8, seed=0):
+    """A log with rewards that are a function of those of 0 and 1 [prompts, group]; prompts differ in difficulty."""
+    rng = np.random.default_rng(seed)
+    raw = rng.random((prompts, group)) < rng.beta(0.5, 0.5, (prompts, 1))
+    values = np.asarray(reward(raw.astype(float)), dtype=float).ravel()
+    return each("reward", lambda k, row: values[k], log(prompts=prompts, group=group, tokens=2))
+
+
+def within(raw, scale=1.0, shift=0.0):
+    return scale * (raw - raw.mean(axis=1, keepdims=True)) + shift
+
+
+def of_groups(raw):
+    return within(raw) / (raw.std(axis=1, keepdims=True) + 1e-6)
+
+
+ADVANTAGES = {
+    "without the mean": within,
+    "without the mean, plus a half": lambda raw: within(raw, shift=0.5),
+    "scaled to [0, 1]": lambda raw: within(raw, 0.5, 0.5),
+    "by the deviation of a group": of_groups,
+    "by the deviation of a group, moved": lambda raw: 0.1 * of_groups(raw) + 0.5,
+    "by the deviation of the batch": lambda raw: (raw - raw.mean()) / raw.std(),
+    "ranks": lambda raw: np.argsort(np.argsort(raw + 1e-3 * np.arange(raw.shape[1]), axis=1), axis=1) / 7.0,
+}
+RAW = {
+    "0 and 1": lambda raw: raw,
+    "-1 and 1": lambda raw: 2.0 * raw - 1.0,
+    "graded": lambda raw: np.random.default_rng(1).integers(0, 5, raw.shape) / 4.0,
+    "continuous": lambda raw: raw * np.random.default_rng(1).random(raw.shape),
+}
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_advantages_in_every_form(name):
+    assert Kind.ADVANTAGES in kinds(rewarded(ADVANTAGES[name]), **WIDE)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_raw_rewards_are_no_advantages(name):
+    for seed in range(3):
+        assert not kinds(rewarded(RAW[name], seed=seed), **WIDE)
+
+
+def test_few_groups_of_one_mean_are_chance():
+    """Two pairs with a success each; and as many as chance does not explain, of rewards that are not at the ends."""
+    pairs = [np.tile([0.25, 0.75], (n, 1)) for n in (2, 13, 14)]
+    found = [kinds(rewarded(lambda raw, r=r: r, len(r), 2)) for r in pairs]
+    assert [Kind.ADVANTAGES in seen for seen in found] == [False, False, True]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+OWN_ID = {"prompt_id": lambda i, k: f"{i}-{k}"}
+
+
+def prompt(i, k=0):
+    """Tokens of a prompt: a template, a text of its own, the end of the template."""
+    return [1, 2, 3, *np.random.default_rng(i).integers(9, 99, 20).tolist(), 4, 5]
+
+
+def with_path(i, k):
+    """The same with a path that a harness draws for each response, of two or three tokens."""
+    rng = np.random.default_rng(1000 * i + k)
+    return [*prompt(i)[:8], *rng.integers(100, 999, rng.integers(2, 4)).tolist(), *prompt(i)[8:]]
+
+
+UNGROUPED = {
+    "ids of responses": log(**OWN_ID, prompt_tokens=prompt),
+    "in another order": [log(**OWN_ID, prompt_tokens=prompt)[k] for k in np.random.default_rng(0).permutation(96)],
+    "a path in the prompt": log(**OWN_ID, prompt_tokens=with_path),
+    "rewards alike": each("prompt_id", lambda k, row: f"r{k}", rewarded(lambda raw: raw)),
+}
+GROUPED = {
+    "ids of prompts": log(prompt_tokens=prompt),
+    "an id for each draw of a prompt": log(prompt_tokens=lambda i, k: prompt(i % 6)),
+    "prompts once": log(**OWN_ID, prompt_tokens=lambda i, k: prompt(4 * i + k)),
+    "one template": log(**OWN_ID, prompt_tokens=lambda i, k: [1, 2, 3, 4 * i + k, 4, 5]),
+    "without tokens": log(**OWN_ID),
+    "rewards in another order": each(
+        "prompt_id",
+        lambda k, row: f"r{k}",
+        [rewarded(lambda raw: raw)[k] for k in np.random.default_rng(0).permutation(256)],
+    ),
+    "rewards that drift": each("reward", lambda k, row: float(k > 120), log(prompts=256, group=1, tokens=2)),
+}
+
+
+@pytest.mark.parametrize("name", UNGROUPED)
+def test_ids_that_name_responses(name):
+    found = [f for f in findings(summary_of(UNGROUPED[name])) if f.kind is Kind.UNGROUPED]
+    assert len(found) == 1
+    assert found[0].count == len(UNGROUPED[name])
+    assert "--group-size N" in found[0].command
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_ids_that_name_prompts(name):
+    assert Kind.UNGROUPED not in kinds(GROUPED[name])
+
+
+def test_rows_are_grouped_on_request_though_each_has_an_id(tmp_path):
+    """And the answer is that of a log whose ids name prompts; ids that name prompts are still held against it."""
+    path, by_prompt = (
+        writers.lines(tmp_path / name, rows)
+        for name, rows in (("a", listed(UNGROUPED["ids of responses"])), ("b", listed(GROUPED["ids of prompts"])))
+    )
+    ours, theirs = bounds.read_traces(path, horizon=64, group_size=4), bounds.read_traces(by_prompt, horizon=64)
+    assert ours.prompt.tolist() == theirs.prompt.tolist()
+    again = writers.lines(tmp_path / "c", listed(log(prompt_id=lambda i, k: f"p{k}")))
+    with pytest.raises(bounds.TraceError, match="row 4: group_size=2 puts it with rows of another prompt"):
+        bounds.read_traces(again, horizon=64, group_size=2)
+
+
+def listed(rows):
+    return [{n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in row.items()} for row in rows]
+
+
+def test_longer_and_shorter_forms_of_a_response_are_one():
+    rows = log(prompts=8, tokens=90)
+    chunks = [{**row, ROLL: row[ROLL][:n], TRAIN: row[TRAIN][:n]} for row in rows for n in (50, 70, 90)]
+    (found,) = [f for f in findings(summary_of(chunks, horizon=90)) if f.kind is Kind.REPEATED]
+    assert (found.count, found.rows) == (64, ("row 1",))
+    assert "64 are longer or shorter" in found.text
+    other = changed(rows, lambda k, row: {"prompt_id": f"again {k}"})
+    (found,) = [f for f in findings(summary_of(rows + other, horizon=90)) if f.kind is Kind.REPEATED]
+    assert found.count == 32
+    assert "32 are copies, 32 have another prompt_id" in found.text
+
+
+@pytest.mark.parametrize("probabilities", [(0.5, 0.5), (0.25, 0.25, 0.25, 0.25), (0.3, 0.7), (0.2, 0.2, 0.6)])
+def test_a_tiny_vocabulary_repeats_nothing(probabilities):
+    """Tokens that are as likely as others cannot be told apart by their log-probs."""
+    rng = np.random.default_rng(0)
+    drawn = np.log(rng.choice(probabilities, (400, 60), p=probabilities))
+    rows = [{"prompt_id": f"p{k % 50}", "reward": 0.0, ROLL: x, TRAIN: x} for k, x in enumerate(drawn)]
+    assert Kind.REPEATED not in kinds(rows)
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+LOG2 = math.log(2.0)
+
+
+def rounded(row):
+    return {name: np.round(row[name], 4) for name in (ROLL, TRAIN)}
+
+
+def floored(k, row, least):
+    return {ROLL: np.maximum(cut_off(k, row, most=9.0)[TRAIN] - 2.0, least), TRAIN: cut_off(k, row, most=9.0)[TRAIN]}
+
+
+CENSORED = {
+    "a ratio of 2": (lambda k, row: cut_off(k, row, most=LOG2), "exactly log 2"),
+    "a ratio of 1.28": (lambda k, row: cut_off(k, row, most=math.log(1.28)), "exactly log 1.28"),
+    "a ratio of 1/2": (lambda k, row: cut_off(k, row, least=-LOG2, most=9.0), "log roll - log theta is exactly log 2"),
+    "in single precision": (
+        lambda k, row: {n: v.astype(np.float32) for n, v in cut_off(k, row, most=LOG2).items()}, "exactly log 2",
+    ),
+    "in four decimals": (lambda k, row: rounded(cut_off(k, row, most=LOG2)), "exactly log 2"),
+    "20 nats": (
+        lambda k, row: {ROLL: cut_off(k, row)[ROLL], TRAIN: cut_off(k, row)[ROLL] - (20.0 if k % 2 else 0.1)},
+        "log roll - log theta is exactly 20",
+    ),
+    "a least log-prob": (lambda k, row: floored(k, row, -6.0), "-rollout_logprobs is exactly 6 on"),
+}  # fmt: skip
+UNCENSORED = {
+    "nothing cut off": lambda k, row: cut_off(k, row, most=9.0),
+    "in half precision": lambda k, row: {n: half(v) for n, v in cut_off(k, row, most=9.0).items()},
+    "a tiny vocabulary": lambda k, row: dict(
+        zip(
+            (ROLL, TRAIN),
+            np.log([[0.1, 0.9], [0.3, 0.7]])[:, np.random.default_rng(k).choice(2, 12, p=(0.1, 0.9))],
+            strict=True,
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CENSORED)
+def test_values_that_were_cut_off(name):
+    change, text = CENSORED[name]
+    summary = summary_of(changed(log(), change))
+    (found,) = [f for f in findings(summary) if f.kind is Kind.CENSORED]
+    assert text in found.text
+    assert found.kind.refutes
+    kl_seq = bounds.certify(summary, assume={"absolutely_continuous": True}).estimates["kl_seq"]
+    assert kl_seq.low <= kl_seq.value < kl_seq.high == math.inf
+    assert kl_seq.of.endswith("a lower limit, values were cut off")
+
+
+@pytest.mark.parametrize("name", UNCENSORED)
+def test_values_that_were_not(name):
+    assert Kind.CENSORED not in kinds(changed(log(), UNCENSORED[name]))
+
+
+@pytest.mark.parametrize("base", [2.0, 10.0])
+@pytest.mark.parametrize("field", [ROLL, TRAIN])
+def test_logarithms_of_another_base(field, base):
+    rows = each(field, lambda k, row: row[field] / math.log(base))
+    (found,) = [f for f in findings(summary_of(rows)) if f.kind is Kind.OTHER_BASE]
+    assert found.text.endswith(f"{field} are of base {base:g}")
+    assert found.causes[0] == f"{field} are of base {base:g}"
+    warmer = each(field, lambda k, row: row[field] / math.log(base) - 0.3)  # of a normalising constant
+    assert kinds(warmer) & {Kind.TEMPERATURE, Kind.OTHER_BASE} == {Kind.TEMPERATURE}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda row: {TRAIN: np.exp(row[TRAIN])}, "look like probabilities"),
+        (lambda row: {TRAIN: np.exp(row[TRAIN] - row[ROLL])}, "look like ratios"),
+        (lambda row: {TRAIN: -row[TRAIN]}, "look like negated log-probs"),
+        (lambda row: {ROLL: -row[ROLL]}, "look like negated log-probs"),
+        (lambda row: {TRAIN: np.where(np.arange(12) == 3, 0.1, row[TRAIN])}, "got 0.1; float32 explains"),
+    ],
+)  # fmt: skip
+def test_columns_of_something_else_are_named(change, text):
+    with pytest.raises(bounds.TraceError, match=text):
+        summary_of(changed(log(), lambda k, row: change(row)))
+
+
+def test_a_ratio_in_place_of_a_policy_is_pointed_at():
+    rows = [{ROLL: [-1.0, -2.0], "importance_sampling_ratio": [3.0, 1.1]}]
+    with pytest.raises(bounds.TraceError, match=r"rollout_logprobs \+ log importance_sampling_ratio, if that is"):
+        summary_of(rows)
+
+
+def test_rewards_and_prompts_under_other_names_are_pointed_at(tmp_path):
+    rows = [{("uid" if n == "prompt_id" else "score" if n == "reward" else n): v for n, v in r.items()} for r in log()]
+    read = bounds.read_traces(writers.lines(tmp_path / "a.jsonl", listed(rows)), horizon=64)
+    notes = [f.text for f in findings(summary_of(rows)) if f.kind is Kind.READING]
+    assert notes == [
+        "score is not read: is it the reward? Then rename it to reward",
+        "uid is not read: is it the prompt_id? Then rename it to prompt_id",
+    ]
+    assert set(notes) == set(read.left_out.notes)
+    assert not bounds.TraceSet.from_records([{**r, "score": 1.0} for r in log()], horizon=64).left_out.notes
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def certain(where):
+    """A log with both log-probs exactly 0 at some positions of each response, of 60."""
+
+    def change(k, row):
+        zero = where(np.random.default_rng(k))
+        return {name: np.where(zero, 0.0, row[name]) for name in (ROLL, TRAIN)}
+
+    return changed(log(tokens=60), change)
+
+
+def test_certain_tokens_are_padding_only_in_blocks():
+    scattered, blocks = (
+        [f for f in findings(summary_of(certain(where))) if "exactly 0" in f.text]
+        for where in (lambda rng: (rng.random(60) < 0.5) & (np.arange(60) < 59), lambda rng: np.arange(60) // 20 == 1)
+    )
+    assert [(f.kind, "scattered" in f.text) for f in scattered] == [(Kind.ROUNDING, True)]
+    assert [(f.kind, "in blocks" in f.text) for f in blocks] == [(Kind.PADDING, True)]
+
+
+def test_tokens_that_were_forced_are_told_from_a_sure_policy():
+    """Of a probability that float32 calls 1, where theta has nearly none; theta a little less sure is no sign."""
+    forced = with_value(ROLL, range(0, 96, 2), 6, -1.2e-7)
+    forced = changed(forced, lambda k, row: {TRAIN: np.where(row[ROLL] > -1e-6, -9.0, row[TRAIN])})
+    (found,) = [f for f in findings(summary_of(forced)) if f.kind is Kind.FORCED_TOKENS]
+    assert found.count == 48
+    assert "0, but for rounding, on 48 tokens" in found.text
+    sure = changed(forced, lambda k, row: {TRAIN: np.where(row[TRAIN] == -9.0, -0.01, row[TRAIN])})
+    assert Kind.FORCED_TOKENS not in kinds(sure)
+
+
+def test_one_token_that_no_policy_explains_is_named():
+    rows = each(TRAIN, lambda k, row: np.where((np.arange(12) == 7) & (k == 5), 0.0, row[TRAIN]))
+    rows = each(ROLL, lambda k, row: np.where((np.arange(12) == 7) & (k == 5), -25.0, row[ROLL]), rows)
+    (found,) = [f for f in findings(summary_of(rows)) if f.kind is Kind.REFUTED]
+    assert (found.count, found.rows) == (1, ("row 5, position 7",))
+    assert "of 1 in 96 responses" in found.text
+    assert "e^25 (row 5, position 7)" in found.text
+
+
+# --- causes ----------------------------------------------------------------------------------------------------------
+
+
+def far(of, tokens=40):
+    """Rows with train log-probs that are a function of those of the rollout and of a random generator."""
+
+    def change(k, row):
+        return {TRAIN: np.minimum(of(row[ROLL], np.random.default_rng(k)), -0.002)}
+
+    return changed(log(tokens=tokens), change)
+
+
+#: What was done -> what must be named first.
+CAUSED = {
+    "another temperature": (far(lambda x, rng: 1.4 * x + 0.2), "another temperature"),
+    "another base": (far(lambda x, rng: x / math.log(10.0)), "of base 10"),
+    "top-p": (far(lambda x, rng: x + np.log(rng.uniform(0.9, 1.0, 40))), "top-p"),
+    "another template": (
+        far(lambda x, rng: x - np.where(np.arange(40) < 3, rng.exponential(2.0, 40), 0.0)), "another template",
+    ),
+    "forced tokens": (
+        each(TRAIN, lambda k, row: np.where(np.arange(40) == 9, -8.0, row[TRAIN]),
+             each(ROLL, lambda k, row: np.where(np.arange(40) == 9, 0.0, row[ROLL]), log(tokens=40))),
+        "no policy chose",
+    ),
+    "another model": (far(lambda x, rng: -0.2 - rng.exponential(1.0, 40)), "another model"),
+    "worse than uniform": (far(lambda x, rng: -14.0 + rng.normal(0.0, 1.0, 40)), "not the scores of this model"),
+    "stale weights": (far(lambda x, rng: x + rng.normal(-0.05, 0.3, 40)), "stale weights"),
+    "quantised weights": (far(lambda x, rng: x + rng.normal(0.0, 0.08, 40)), "quantised weights"),
+    "a ratio cut off": (changed(log(), lambda k, row: cut_off(k, row, most=LOG2)), "cut off"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAUSED)
+def test_the_likeliest_cause_comes_first(name):
+    rows, cause = CAUSED[name]
+    assert cause in likely(summary_of(rows))[0]
+
+
+def test_every_kind_has_causes_or_finds_them_and_a_command_that_exists():
+    assert set(ADVICE) >= set(Kind)
+    for advice in ADVICE.values():
+        name, command = advice.command.split()[:2]
+        assert name == "trm-bounds"
+        assert command in COMMANDS
+    summary = summary_of(CAUSED["top-p"][0])
+    gap = next(f for f in findings(summary) if f.kind is Kind.SUPPORT_GAP)
+    assert gap.causes == likely(summary)
+    assert gap.advice.startswith("support gap: top-p or top-k")
+    assert gap.advice.endswith("(trm-bounds explain LOG).")
+
+
+def test_half_precision_says_its_floor_beside_kl_seq():
+    rows = changed(log(), lambda k, row: {ROLL: half(row[ROLL])})
+    summary = summary_of(rows)
+    (found,) = findings(summary)
+    step = np.abs(np.concatenate([row[ROLL] for row in rows])).mean() / 256.0
+    assert f"{12 * step**2 / 6:.2g} per response, where kl_seq (k3) is {summary['k3_sum'].mean():.2g}" in found.text
