@@ -255,18 +255,6 @@ def test_a_ratio_in_place_of_a_policy_is_pointed_at():
         summary_of(rows)
 
 
-def test_rewards_and_prompts_under_other_names_are_pointed_at(tmp_path):
-    rows = [{("uid" if n == "prompt_id" else "score" if n == "reward" else n): v for n, v in r.items()} for r in log()]
-    read = bounds.read_traces(writers.lines(tmp_path / "a.jsonl", listed(rows)), horizon=64)
-    notes = [f.text for f in findings(summary_of(rows)) if f.kind is Kind.READING]
-    assert notes == [
-        "score is not read: is it the reward? Then rename it to reward",
-        "uid is not read: is it the prompt_id? Then rename it to prompt_id",
-    ]
-    assert set(notes) == set(read.left_out.notes)
-    assert not bounds.TraceSet.from_records([{**r, "score": 1.0} for r in log()], horizon=64).left_out.notes
-
-
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
