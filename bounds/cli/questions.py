@@ -167,8 +167,8 @@ def _draw(run: Any, path: str, *, force: bool) -> None:
     "masks",
     "trm-bounds masks 'run/*.jsonl' --horizon 4096 --mask 'seq_mean_k3<=0.001'",
     f"{reading.PATHS} A mask M is criteria, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001', or a trainer's own options, "
-    "such as 'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001' (also slime, miles, trl, skyrl, nemo-rl, prime-rl, "
-    "ms-swift, openrlhf, areal, roll), a block of YAML as it is pasted.",
+    "such as 'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001' (also slime, miles, trl, skyrl, nemo-rl, "
+    "prime-rl, ms-swift, openrlhf, areal, roll), a block of YAML as it is pasted.",
 )
 @reading.log
 @reading.mask("default: the paper's TRM-Max with TRM-Avg")
