@@ -53,16 +53,9 @@ def test_as_the_trainers_own_function_shows(trainer):
 
 PRODUCT = np.exp((D * MASK).sum(axis=1))
 LOG_MIXTURE = np.log(0.5 * np.exp(PI) + 0.5 * np.exp(MU))
-#: From the sources at TRL 1.16.0, NeMo-RL 7ea279abf, slime 624b824a8, miles 31f1ca961, SkyRL a9564572e, prime-rl
-#: 559b44772 and AReaL 1.0.4 (where it is no function of its own).
+#: From the sources at NeMo-RL 7ea279abf, slime 624b824a8, miles 31f1ca961, prime-rl 559b44772 and AReaL 1.0.4 (where it
+#: is no function of its own).
 RESTATED = {
-    "trl": {
-        "sampling/sampling_logp_difference/mean": tokens(np.abs(D)),
-        "sampling/sampling_logp_difference/max": np.abs(D)[MASK].max(),
-        "sampling/importance_sampling_ratio/min": np.where(PRODUCT > 3.0, 0.0, PRODUCT).min(),
-        "sampling/importance_sampling_ratio/mean": np.where(PRODUCT > 3.0, 0.0, PRODUCT).mean(),
-        "sampling/importance_sampling_ratio/max": np.where(PRODUCT > 3.0, 0.0, PRODUCT).max(),
-    },
     "nemo-rl": {
         "token_mult_prob_error": tokens(np.exp(np.abs(MU - PI))),
         "gen_kl_error": tokens(k3(PI - MU)),
@@ -90,12 +83,6 @@ RESTATED = {
     "miles": {
         "train_rollout_logprob_abs_diff": samples(np.abs(D)),
         "train_rollout_kl": samples(np.minimum(k3(np.clip(D, -20.0, 20.0)), 10.0)),
-    },
-    "skyrl": {
-        "policy/rollout_train_logprobs_abs_diff_mean": tokens(np.abs(D)),
-        "policy/rollout_train_logprobs_abs_diff_std": np.abs(D)[MASK].std(ddof=1),
-        "policy/rollout_train_logprobs_abs_diff_min": np.abs(D)[MASK].min(),
-        "policy/rollout_train_logprobs_abs_diff_max": np.abs(D)[MASK].max(),
     },
     "prime-rl": {
         "mismatch_kl/all/mean": tokens(k3(D)),

@@ -2,8 +2,8 @@
 
     python tests/write_trainers.py FOLDER
 
-FOLDER holds the unpacked wheels of verl 0.9.1, trl 1.16.0, ms-swift 4.6.0, openrlhf 0.11.2, areal 1.0.4 and
-tinker-cookbook 0.6.1, as ``pip download --no-deps`` and ``unzip`` give them. Their functions are run out of their
+FOLDER holds the unpacked wheels of verl 0.9.1, trl 1.16.0, ms-swift 4.6.0, openrlhf 0.11.2, skyrl 0.3.0, areal 1.0.4
+and tinker-cookbook 0.6.1, as ``pip download --no-deps`` and ``unzip`` give them. Their functions are run out of their
 files, alone, with torch: the packages need not be installed. Nothing of them is kept but the numbers.
 """
 
@@ -146,10 +146,79 @@ def dppo_verl(folder, kind, high):
     return dropped(seen["kept"] | (by_token == 0.0))
 
 
+def blocks(folder, pattern, condition, space):
+    """Run every ``if condition:`` of the one file that fits, in order, on the names of ``space``."""
+    (path,) = folder.glob(pattern)
+    found = [
+        n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.If) and ast.unparse(n.test) == condition
+    ]
+    for node in sorted(found, key=lambda node: node.lineno):
+        exec(compile(ast.Module(node.body, []), str(path), "exec"), space)
+    return space
+
+
 def trl(folder):
-    f = own(folder, "trl/trainer/grpo_trainer.py", "get_off_policy_mask")
+    where = "trl/trainer/grpo_trainer.py"
+    f = own(folder, where, "get_off_policy_mask")
     kept = f.get_off_policy_mask(advantage[:, None], pi, mu, mask.double(), 0.01)
-    return {"trl:off_policy_mask_threshold=0.01": dropped(kept)}, {}, None
+    masks = {"trl:off_policy_mask_threshold=0.01": dropped(kept)}
+    for mode, low, high in (
+        ("token_mask", 0.9, 1.1), ("token_mask", None, 1.1), ("sequence_mask", 0.8, 1.2), ("sequence_mask", None, 3.0),
+    ):  # fmt: skip
+        shown = trl_importance_sampling(folder, where, mode, low, high)
+        prefix = "vllm_importance_sampling"
+        lower = "" if low is None else f" {prefix}_clip_min={low}"
+        text = f"trl:{prefix}_mode={mode} {prefix}_clip_max={high}{lower}"
+        masks[text] = dropped(shown["vllm_importance_sampling_ratio"] != 0.0)
+    return masks, {name: values[0] for name, values in shown["self"]._metrics["train"].items()}, None
+
+
+def trl_importance_sampling(folder, where, mode, low, high):
+    """Run both parts of TRL's correction, which stand in the middle of a method: the ratio, and what is shown of it."""
+    trainer = types.SimpleNamespace(
+        use_vllm=True, vllm_importance_sampling_correction=True, vllm_importance_sampling_mode=mode,
+        vllm_importance_sampling_clip_min=low, vllm_importance_sampling_clip_max=high,
+        accelerator=types.SimpleNamespace(gather=lambda x: x),
+        _metrics={"train": {name: [] for name in (
+            *(f"sampling/sampling_logp_difference/{end}" for end in ("mean", "max")),
+            *(f"sampling/importance_sampling_ratio/{end}" for end in ("min", "mean", "max")),
+        )}},
+    )  # fmt: skip
+    space = {
+        "self": trainer, "torch": torch, "math": math, "nanmin": torch.min, "nanmax": torch.max, "device": "cpu",
+        "mode": "train", "output": {}, "completion_mask": mask.int(), "tool_mask": None,
+        "old_per_token_logps": pi, "sampling_per_token_logps": mu,
+    }  # fmt: skip
+    return blocks(folder, where, "self.use_vllm and self.vllm_importance_sampling_correction", space)
+
+
+def skyrl(folder):
+    helpers = own(folder, "skyrl/backends/skyrl_train/utils/torch_utils.py", "masked_mean", "safe_exp_delta")
+    f = own(
+        folder, "skyrl/backends/skyrl_train/utils/off_policy_correction_utils.py", "compute_outlier_token_mask",
+        "compute_token_mask", "compute_sequence_mask", "compute_off_policy_correction", "compute_tis_ratio",
+        "off_policy_correction_enabled", DictConfig=object, **vars(helpers),
+    )  # fmt: skip
+    off = dict.fromkeys(
+        ("tis_ratio_type", "sequence_mask_metric", "outlier_token_is_threshold_low", "outlier_token_is_threshold_high",
+         "token_mask_is_threshold_low", "token_mask_is_threshold_high")
+    )  # fmt: skip
+    masks = {}
+    for options in (
+        {"sequence_mask_metric": "product", "product_mask_low": 0.8, "product_mask_high": 1.3},
+        {"sequence_mask_metric": "geometric", "geo_mask_low": 0.98, "geo_mask_high": 1.03},
+        {"outlier_token_is_threshold_low": 0.8},
+        {"outlier_token_is_threshold_high": 1.2},
+        {"token_mask_is_threshold_low": 0.9, "token_mask_is_threshold_high": 1.1},
+    ):
+        config = types.SimpleNamespace(**{**off, **options})
+        _, _, kept = f.compute_off_policy_correction(pi, mu, mask.double(), config)
+        masks["skyrl:" + " ".join(f"{name}={value}" for name, value in options.items())] = dropped(kept)
+    shown = types.SimpleNamespace(all_metrics={})
+    space = {"self": shown, "training_input": {"rollout_logprobs": mu, "loss_mask": mask}, "action_log_probs": pi}
+    condition = "training_input.get('rollout_logprobs', None) is not None and action_log_probs is not None"
+    blocks(folder, "skyrl/train/trainer.py", condition, space)
+    return masks, shown.all_metrics, None
 
 
 def ms_swift(folder):
@@ -244,6 +313,7 @@ PACKAGES = {
     "trl 1.16.0": trl,
     "ms-swift 4.6.0": ms_swift,
     "openrlhf 0.11.2": openrlhf,
+    "skyrl 0.3.0": skyrl,
     "areal 1.0.4": areal,
     "tinker-cookbook 0.6.1": tinker,
 }
