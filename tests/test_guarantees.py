@@ -134,6 +134,46 @@ def test_a_side_that_was_declared_has_the_whole_error(assumed):
     assert upper["improvement_by_log_surrogate"].low == -math.inf
 
 
+def _near(rng, prompts=128, group=8):
+    """Log-normal P of KL .01 and a reward that does not look at it: J(theta) - J(roll) = 0."""
+    kl = 0.01
+    reward, log_ratio = rng.random((prompts, group)) < 0.4, rng.normal(-kl, math.sqrt(2.0 * kl), (prompts, group))
+    return [(f"p{i}", float(reward[i, k]), [log_ratio[i, k] / 8.0] * 8) for i in range(prompts) for k in range(group)]
+
+
+def test_a_declared_cap_on_whole_responses_halves_the_floor():
+    traces = log(_near(np.random.default_rng(11)))
+    plain, capped = (bounds.certify(traces, assume=a).improvement for a in ({}, {"response_ratio_max": 2.0}))
+    assert (plain.standing, capped.standing) == (Standing.MEASURED, Standing.ASSUMED)
+    assert capped.value == pytest.approx(plain.value)
+    assert max(capped.value - capped.low, capped.high - capped.value) < 0.020
+    assert capped.value - capped.low < 0.6 * (plain.value - plain.low)
+    by_token = bounds.certify(traces, assume={"log_ratio_max": math.log(2.0) / 8.0 * 0.999})
+    assert by_token.improvement.low == pytest.approx(capped.low, rel=0.01)
+    refuted = bounds.certify(traces, assume={"response_ratio_max": 1.2})
+    assert refuted.improvement is None or refuted.improvement.low == plain.low
+    assert any("refutes response_ratio_max=1.2: one response has 1." in f.text for f in refuted.findings)
+    with pytest.raises(ValueError, match="response_ratio_max must be a number in"):
+        bounds.certify(traces, assume={"response_ratio_max": 0.5})
+
+
+def test_coverage_under_a_declared_cap():
+    """P is 2 or 2/3 with mean 1, and the reward goes with it or against it: both ends, by an exact binomial test."""
+    rng, missed = np.random.default_rng(12), np.zeros(2)
+    for sign in (0, 1):
+        true = (0.25 * 2.0 - 0.25) * (1.0 if sign else -1.0)
+        for _ in range(60):
+            up = rng.random((20, 2)) < 0.25
+            rows = [
+                (f"p{i}", float(up[i, k] == bool(sign)), [math.log(2.0 if up[i, k] else 2.0 / 3.0)])
+                for i in range(20)
+                for k in range(2)
+            ]
+            found = guarantees(Summary.of(log(rows)), 0.8, ratio_max=2.0).intervals
+            missed += [not (i := found[n]).low <= true <= i.high for n in ("improvement", "improvement_these_prompts")]
+    assert all(stats.binomtest(int(m), 120, 0.2, "greater").pvalue > 1e-4 for m in missed)
+
+
 def test_the_order_of_rows_matters_to_no_digit():
     rng = np.random.default_rng(3)
     rows = [(f"p{i}", rng.random(), rng.normal(0.0, 0.1, 5)) for i in range(60) for _ in range(1 + i % 3)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._checks import above, confidence_level, unknown
+from bounds._checks import above, confidence_level, number, unknown
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate, without_upper_ends
@@ -25,7 +25,7 @@ from bounds.certificate.findings import (
     policy_findings,
     refuted_assumptions,
 )
-from bounds.certificate.guarantees import Claim, Guarantees, guarantees, through_surrogate
+from bounds.certificate.guarantees import Claim, Guarantees, guarantees, largest_ratio, through_surrogate
 from bounds.certificate.kept import kept, mask_report
 from bounds.certificate.summary import Summary
 from bounds.intervals import Side, prompt_means
@@ -41,7 +41,15 @@ if TYPE_CHECKING:
     from bounds.logs.traces import TraceSet
 
 #: What may be assumed about the policies; the rest is estimated from the log.
-ASSUMABLE = ("delta", "epsilon", "chi2_max", "log_ratio_max", "support_gap", "absolutely_continuous")
+ASSUMABLE = (
+    "delta",
+    "epsilon",
+    "chi2_max",
+    "log_ratio_max",
+    "response_ratio_max",
+    "support_gap",
+    "absolutely_continuous",
+)
 #: Estimates that are fields of a profile; the length first, since it limits the others.
 _PROFILED = ("mean_length", "kl_seq", "tv_seq", "tv_sum", "chi2_sum")
 #: What is summed over the tokens of a response -> the supremum of which it is at most the length times.
@@ -145,6 +153,7 @@ def certify(
         by_surrogate=bounds.by_surrogate(confidence),
         claim=bounds.claim(),
         side=side,
+        ratio_max=largest_ratio(summary, assumed),
     )
     waived = tuple(kind for kind, names in _WAIVED_BY.items() if not assumed.keys().isdisjoint(names))
     guaranteed, why_not = _unless_refuted(guaranteed, seen, summary, waived)
@@ -219,9 +228,9 @@ class _Bounds:
             "T": summary.horizon,
             "reward_range": summary.reading.reward_range,
             "absolutely_continuous": not found.support_gap,
-            **assumed,
+            **_of_profile(assumed),
         }
-        self._assumed = dict.fromkeys(assumed, Standing.ASSUMED)
+        self._assumed = dict.fromkeys(_of_profile(assumed), Standing.ASSUMED)
         self.absolutely_continuous = Profile(**self._fixed).absolutely_continuous
         means = {name: i.value for name, i in self._intervals.items()} | _other_means(summary, found)
         self.contradictions = list(self._contradicted())
@@ -322,12 +331,18 @@ def _other_means(summary: Summary, found: Estimates) -> dict[str, Any]:
     return means
 
 
+def _of_profile(assumed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of it a profile knows: all but what whole responses are said to do."""
+    return {name: value for name, value in assumed.items() if name != "response_ratio_max"}
+
+
 def checked_assumptions(assume: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is assumed, by name; refuse an unknown name, a value outside its domain, and a contradiction."""
     for name in assume:
         if name not in ASSUMABLE:
             raise ValueError(unknown("assumption", name, ASSUMABLE))
-    Profile(T=1, **assume)  # checks the domains
+    Profile(T=1, **_of_profile(assume))  # checks the domains
+    number("response_ratio_max", assume.get("response_ratio_max", 1.0), 1.0, 1e300)
     if assume.get("support_gap") and assume.get("absolutely_continuous"):
         raise ValueError("support_gap above 0 contradicts absolutely_continuous=True")
     return dict(assume)

@@ -752,12 +752,15 @@ def _say_impossible(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def refuted_assumptions(summary: Summary, assumed: Mapping[str, Any]) -> dict[str, str]:
-    """Return assumed suprema of which an exact column, or the sampled token alone, shows more somewhere, and where."""
+    """Return assumed suprema of which an exact column, or the sampled token or response, shows more, and where."""
     against = {}
     for name in (n for n in SUPREMA if n in assumed):
         value, place = summary.looks["suprema"].tops[name]
         if value > assumed[name] * (1.0 + 1e-6):
             against[name] = f"the log refutes {name}={assumed[name]:g}: {place} is {value:.6g}"
+    most, largest = assumed.get("response_ratio_max", math.inf), math.exp(min(summary["log_ratio_sum"].max(), 709.0))
+    if largest > most:
+        against["response_ratio_max"] = f"the log refutes response_ratio_max={most:g}: one response has {largest:.6g}"
     return against
 
 

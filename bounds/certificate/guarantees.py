@@ -9,6 +9,10 @@ the right at most 1, which is all that betting needs: no truncation, no cap on t
 mask M of the prompt and the response,
 
     E[M R log P] - E[(1 - M) R] <= J(theta) - J(roll) <= E[(1 - M)(1 - R)] - E[M (1 - R) log P].
+
+Where it is declared that P <= c for every response that either policy can give, E P = 1, and b(1 - P) may be added to
+the left variable: (R - b)(P - 1) has the same mean, and is at least -max(1 - b, b(c - 1)) = -(1 - 1/c) for b = 1/c. So
+has its mirror (R - 1 + b)(P - 1) on the right. That no larger P was seen is not enough: it must be known beforehand.
 """
 
 from __future__ import annotations
@@ -159,6 +163,7 @@ _TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_pr
 _COMPARED = ("empirical_bernstein", "hoeffding")
 _LARGEST = 1.0 - 2.0**-53  # confidence
 _ENDLESS = 10**12  # copies of a sample
+_WORTH_ASSUMING = 4.0  # a larger cap on P that follows from one on tokens narrows less than it rests on
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
 
@@ -195,18 +200,20 @@ def guarantees(
     by_surrogate: Interval | None = None,
     claim: Claim | None = None,
     side: Side = "both",
+    ratio_max: float | None = None,
 ) -> Guarantees:
     """Return every interval of J(theta) - J(roll), each at that confidence; without rewards nothing is guaranteed.
 
     ``side`` is where the error of each may be: a gate that was declared to ask for one end has it at the full level,
-    and the other end is that of the range.
+    and the other end is that of the range. ``ratio_max`` is an assumed cap on P, for all responses there can be.
 
     ``keep`` [N] says which responses a mask keeps; under a support gap, what needs theta << roll is left out; ``cap``
     is an assumed one on abs(log ratio). ``by_surrogate`` is what the bounds say, ``claim`` what the paper would.
     """
     if "reward" not in summary:
         return Guarantees()
-    gain, log_ratio, prompt = Gain(summary, confidence, side=side), summary["log_ratio_sum"], summary.prompt
+    gain = Gain(summary, confidence, side=side, ratio_max=ratio_max)
+    log_ratio, prompt = summary["log_ratio_sum"], summary.prompt
     by_log = clustered_mean(gain.spread * times(gain.reward, log_ratio), prompt, confidence, side=side)
     found = {
         "improvement": gain.new_prompts(),
@@ -223,16 +230,25 @@ def guarantees(
         claim,
         kept_gain=None if keep is None else gain.mean(times(keep * gain.reward, log_ratio)),
         rejected_reward=None if keep is None else gain.mean(~keep * gain.reward),
-        prompts_needed=None if withheld else prompts_needed(prompt_means(gain.gain, prompt), gain.end),
+        prompts_needed=None if withheld else prompts_needed(prompt_means(gain.gain / gain.most, prompt), gain.end),
         condition=_condition(summary),
     )
+
+
+def largest_ratio(summary: Summary, assumed: Mapping[str, Any]) -> float | None:
+    """Return the cap on P that is declared, or follows from one on the log ratio of tokens, if that is worth it."""
+    if "response_ratio_max" in assumed:
+        return float(assumed["response_ratio_max"])
+    reach = summary.horizon * assumed.get("log_ratio_max", math.inf) * (1.0 + 2e-6)
+    return math.exp(reach) * (1.0 + 1e-12) if reach <= math.log(_WORTH_ASSUMING) else None
 
 
 class Gain:
     """R(P-1) and (1-R)(1-P) of responses, R mapped to [0, 1]; intervals of J(theta) - J(roll) in units of the reward.
 
     ``confidence`` is that of each interval as a whole: each end may fail with half of the error, or the one that
-    ``side`` names with all of it. ``rows`` [N] are the responses to look at (whole prompts).
+    ``side`` names with all of it. ``rows`` [N] are the responses to look at (whole prompts). Under an assumed cap
+    ``ratio_max`` = c on P, b = 1/c is taken off the reward in both.
 
     Examples
     --------
@@ -243,7 +259,13 @@ class Gain:
     """
 
     def __init__(
-        self, summary: Summary, confidence: float, rows: BoolArray | None = None, *, side: Side = "both"
+        self,
+        summary: Summary,
+        confidence: float,
+        rows: BoolArray | None = None,
+        *,
+        side: Side = "both",
+        ratio_max: float | None = None,
     ) -> None:
         here = slice(None) if rows is None else rows
         self.spread, self.standing = summary.reward_spread, summary.standing
@@ -252,7 +274,13 @@ class Gain:
         self.reward = summary.unit_reward[here]
         with np.errstate(over="ignore"):
             self.excess = np.expm1(summary["log_ratio_sum"][here])  # P - 1
-        self.gain, self.loss = times(self.reward, self.excess), -times(1.0 - self.reward, self.excess)
+        base = 0.0 if ratio_max is None else 1.0 / ratio_max
+        self.gain, self.loss = times(self.reward - base, self.excess), -times(1.0 - self.reward - base, self.excess)
+        #: The largest loss of both, rounded up.
+        self.most = 1.0 if ratio_max is None else min(max(1.0 - base, base * (ratio_max - 1.0)) + 1e-12, 1.0)
+        self.of = "R(P-1) and (1-R)(1-P)"
+        if ratio_max is not None:
+            self.of, self.standing = f"(R-b)(P-1), b = {base:.3g}, and its mirror, under P <= 1/b", Standing.ASSUMED
         self.end = one_end(confidence, side)
         self.vacuous = side == "both" and 1.0 - self.end > (1.0 - confidence) / 2.0  # less than float64 can say
 
@@ -270,11 +298,11 @@ class Gain:
         if not looked_at_again:
             first = np.sort(np.unique(self.prompt, return_index=True)[1])
             method = partial(star, keys=self._keys[first])
-        return self._joined(self._of_means(method), self.gain, self.loss, "new prompts")
+        return self._joined(self._of_means(method), self.gain, self.loss, "new prompts", least=self.most)
 
     def these_prompts(self) -> Interval:
         """Bound its average over these prompts, likewise."""
-        return self._joined(betting_these_prompts, self.gain, self.loss, "these prompts")
+        return self._joined(betting_these_prompts, self.gain, self.loss, "these prompts", least=self.most)
 
     def asymptotic(self) -> Interval:
         """Estimate by leave-one-out, clustered by prompt; needs theta << roll."""
@@ -298,23 +326,29 @@ class Gain:
         return of_responses
 
     def _joined(
-        self, method: Callable[..., Interval], gain: FloatArray, loss: FloatArray, what: str, most: float = math.inf
+        self,
+        method: Callable[..., Interval],
+        gain: FloatArray,
+        loss: FloatArray,
+        what: str,
+        most: float = math.inf,
+        least: float = 1.0,
     ) -> Interval:
         """Join the lower end of the mean gain and the upper end of the mean loss, or of the range if not asked for."""
         low, high, standing, how = -1.0, 1.0, self.standing, ""
         if self.side != "upper" and not self.vacuous:
-            lower = method(gain, self.prompt, self.end, low=-1.0, high=most, side="lower")
+            lower = method(gain, self.prompt, self.end, low=-least, high=most, side="lower")
             low, standing, how = lower.low, max(lower.standing, standing), lower.method
         if self.side != "lower" and not self.vacuous:
-            upper = method(loss, self.prompt, self.end, low=-most, high=1.0, side="upper")
+            upper = method(loss, self.prompt, self.end, low=-most, high=least, side="upper")
             high, standing, how = upper.high, max(upper.standing, standing), upper.method
         # of (R - 1/2)(P - 1): its mean lies between, for any supports
         value = sum(mean_of(prompt_means(v, self.prompt)) for v in (gain, loss)) / 2.0
         if math.isfinite(value) and not low <= value <= high:  # heavy tails take a mean beyond what can be
             what += f", whose mean {self.spread * value:.3g} lies beyond and is cut"
         value = min(max(value, low), high) if math.isfinite(value) else math.inf
-        of, how = "R(P-1) and (1-R)(1-P)", f"{how or 'no data is enough'}, {what}"
-        return scaled(Interval(value, low, high, self.confidence, standing, how, of), self.spread)
+        how = f"{how or 'no data is enough'}, {what}"
+        return scaled(Interval(value, low, high, self.confidence, standing, how, self.of), self.spread)
 
 
 def one_end(confidence: float, side: Side) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -160,7 +161,8 @@ def _step(
         return clustered_mean(values, prompt, confidence, low=low)
 
     rewarded = "reward" in s
-    improvement = Gain.these_prompts if s.prompts_return else Gain.new_prompts
+    again = partial(Gain.new_prompts, looked_at_again=True)  # a step may still grow while it is looked at
+    improvement = Gain.these_prompts if s.prompts_return else again
     return {
         "kl_seq": mean(kl[here]),
         "worst_case_error": mean(s.reward_spread * s["worst_case_error"][here]),
