@@ -59,9 +59,9 @@ $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.core
 
-# torch is pinned, so that every machine tests the same release
+# torch and transformers are pinned, so that every machine tests the same release
 $(VENV)/.extras: pyproject.toml $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet torch==2.13.0 safetensors
+	$(BIN)/python -m pip install --quiet torch==2.13.0 safetensors transformers==5.24.0
 	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,ray,browser]'
 	touch $@
 

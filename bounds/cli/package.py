@@ -34,14 +34,14 @@ def split(path: str, share: float, seed: float, by: str | None, force: bool, as_
 
 
 def _recipes() -> Iterable[str]:
-    from bounds.logs.formats import RECIPES
+    from bounds.logs.formats import RECIPES, SCORE
 
-    return RECIPES
+    return (*RECIPES, SCORE)
 
 
 @command("formats", "trm-bounds formats --recipe verl")
 @option("--recipe", metavar="TRAINER", shell_complete=suggest(_recipes),
-        help="print what exports from verl, skyrl or trl")  # fmt: skip
+        help="print what exports from verl, skyrl or trl, or scores the other half (score)")  # fmt: skip
 @as_json
 def formats(recipe: str | None, as_json: bool) -> None:
     """Print the formats that are read, or a recipe."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -382,21 +383,28 @@ def export(batch, path):
 
 # --- what ``trm-bounds formats`` shows -------------------------------------------------------------------------
 
-MEMORY_ONLY = f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints the lines that export it"
+#: The recipe that makes the second half of a log, by ``transformers``: a script of its own.
+SCORE = "score"
+MEMORY_ONLY = (
+    f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints the lines that export it. One "
+    f"half only: --recipe {SCORE} prints a script that scores it by the trained weights"
+)
 _SHOWN = ("name", "title", "trainer", "file", "keys", "advice")
 
 
 def recipe(trainer: str) -> str:
     """Return the source of an export recipe."""
+    if trainer.lower() == SCORE:
+        return resources.files("bounds").joinpath("training", "score.py").read_text("utf-8")
     if trainer.lower() not in RECIPES:
-        raise ValueError(unknown("recipe", trainer, RECIPES))
+        raise ValueError(unknown("recipe", trainer, (*RECIPES, SCORE)))
     return RECIPES[trainer.lower()]
 
 
 def to_dict() -> dict[str, Any]:
     """Return every format with its fields and whether it is read, and the names of the recipes; JSON-ready."""
     rows = [{n: getattr(f, n) for n in _SHOWN} | {"read": f.read is not None} for f in FORMATS.values()]
-    return {"formats": rows, "recipes": list(RECIPES)}
+    return {"formats": rows, "recipes": [*RECIPES, SCORE]}
 
 
 def tables() -> Iterator[object]:
