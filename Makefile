@@ -62,7 +62,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 # torch and transformers are pinned, so that every machine tests the same release
 $(VENV)/.extras: pyproject.toml $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet torch==2.13.0 safetensors transformers==5.24.0
-	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,ray,browser]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,ray,browser,loggers]'
 	touch $@
 
 # the report page is looked at by a real browser; where there is none and apt cannot bring it, its tests fail and say so

@@ -114,7 +114,7 @@ class Monitor:
         dict
             Token means ``kl`` (k1), ``k3_kl``, ``chi2_token``, ``probs_diff`` and response means ``chi2_seq``,
             ``log_ppl_abs_diff``, ``kl_seq`` (the sum of the exact KL, else of k3), ``worst_case_error`` (of rewards in
-            [0, 1]), ``acceptance`` and ``acceptance/LEAST_MOST`` by length. Responses without a policy token are left
+            [0, 1]), ``acceptance`` and ``acceptance_by_length/LEAST_MOST``. Responses without a policy token are left
             out. Empty once something went wrong.
         """
         if self._failed:
@@ -184,7 +184,7 @@ class Monitor:
         edges = [self.horizon * k // 4 for k in range(5)]
         for least, most in pairwise(edges):
             inside = (length > least) & (length <= most)
-            shares[f"acceptance/{least + 1}_{most}"] = (kept * inside).sum() / inside.sum()
+            shares[f"acceptance_by_length/{least + 1}_{most}"] = (kept * inside).sum() / inside.sum()
         return shares
 
     def _log(self, step: int | None, grids: dict[str, Any]) -> None:

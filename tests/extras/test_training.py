@@ -287,8 +287,10 @@ def test_the_monitor_says_what_trainers_say(batch):
     for name, value in expected.items():
         assert seen[name] == pytest.approx(value, rel=1e-6), name
     lengths, keep = mask.sum(1), trust_region_mask(roll, train, mask, rule)
-    assert seen["acceptance/9_12"] == pytest.approx(keep[(lengths > 8) & (lengths <= 12)].double().mean().item())
-    assert {n for n in seen if "/" in n} == {f"acceptance/{a}" for a in ("1_4", "5_8", "9_12", "13_17")}
+    assert seen["acceptance_by_length/9_12"] == pytest.approx(
+        keep[(lengths > 8) & (lengths <= 12)].double().mean().item()
+    )
+    assert {n for n in seen if "/" in n} == {f"acceptance_by_length/{a}" for a in ("1_4", "5_8", "9_12", "13_17")}
 
 
 def test_empty_responses_and_overflow_are_not_hidden():
@@ -296,7 +298,7 @@ def test_empty_responses_and_overflow_are_not_hidden():
     seen = Monitor(horizon=2, rule="seq_max_k2<=0.05")(torch.full((2, 2), -1.0), torch.full((2, 2), -1.1), mask)
     assert seen["log_ppl_abs_diff"] == pytest.approx(0.1)
     assert seen["acceptance"] == 1.0
-    assert "acceptance/1_1" not in seen  # no response of this length
+    assert "acceptance_by_length/1_1" not in seen  # no response of this length
     far = Monitor(horizon=2)(torch.full((1, 2), -2000.0), torch.full((1, 2), -1.0), torch.ones(1, 2))
     assert far["chi2_seq"] == math.inf
     assert far["worst_case_error"] == math.inf
