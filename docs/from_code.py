@@ -1,7 +1,8 @@
 """Directives that write pages from the code, so that nothing is copied by hand.
 
 ``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``theorems``:
-every rule of ``bounds.RULES``. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints.
+every rule of ``bounds.RULES``. ``attained``: how much of the best bounds known cases attain. ``command-help``: what
+``trm-bounds COMMAND --help-all`` prints.
 ``trainer-masks``: trainers' options for masks. ``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they
 call healthy, as a guarantee.
 """
@@ -27,6 +28,7 @@ from bounds.cli import COMMANDS
 from bounds.cli.main import main
 from bounds.glossary import GLOSSARY
 from bounds.masks.trainers import TRAINERS, option_names
+from bounds.proof.worst_case import INFORMATION, tightness
 from bounds.questions.trainer_metrics import RULES_OF_THUMB, TRAINER_METRICS
 from bounds.rules.profile import FIELDS
 
@@ -155,6 +157,34 @@ def _formula(text: str) -> str:
     return f":math:`{text}`" if "\\" in text else f"``{text}``"
 
 
+class Attained(_FromCode):
+    """A table of what is known: the best bound, how much of it known cases attain, and what is open."""
+
+    def text(self) -> Iterator[str]:
+        ratios: dict[str, list[float]] = {}
+        for row in tightness():
+            ratios.setdefault(str(row["information"]), []).append(float(row["ratio"]))
+        yield from _table(
+            ["known", "best bound", "", "attained", "open"],
+            (
+                [
+                    i.known,
+                    f":ref:`{i.rule} <rule-{i.rule}>`",
+                    f":math:`{bounds.rule(i.rule).latex}`",
+                    found,
+                    i.open or "nothing: exact",
+                ]
+                for i in INFORMATION
+                for found in (_span(ratios[i.known]),)
+            ),
+        )
+
+
+def _span(ratios: list[float]) -> str:
+    low, high = f"{min(ratios):.3f}", f"{max(ratios):.3f}"
+    return low if low == high else f"{low} to {high}"
+
+
 class CommandHelp(_FromCode):
     """The help of each command, as it is printed."""
 
@@ -258,6 +288,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         ("module-names", ModuleNames),
         ("theorems", Theorems),
         ("command-help", CommandHelp),
+        ("attained", Attained),
         ("trainer-masks", TrainerMasks),
         ("trainer-scalars", TrainerScalars),
         ("rules-of-thumb", RulesOfThumb),

@@ -15,6 +15,7 @@ from bounds.rules.bound import Withheld
 from bounds.rules.profile import FIELDS
 from bounds.rules.unified import RULES, rule, unified
 
+RANGES = ((0.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (2.0, 5.0), (-3.0, -1.0))
 #: Bounds below this are left out: float64 trees are exact to a millionth of it only.
 _NOISE = 1e-7
 _EVERYTHING = tuple(n for n in FIELDS if n not in ("log_ratio_max", "support_gap", "mean_reward", "reward_sd_within"))
@@ -84,15 +85,21 @@ def _problem(logits: FloatArray, horizon: int, width: int, rarely: float = 0.0) 
 
 
 def enumerate_random(count: int, rng: np.random.Generator) -> int:
-    """Count the rules below the worst error of ``count`` random problems (0, or something is refuted)."""
+    """Count the rules below the worst error of ``count`` random problems (0, or something is refuted).
+
+    Ordinary and near-deterministic rows, rows with zeros, gaps that are declared or not, rewards in several ranges, one
+    to three prompts, and what is known of them: all, or few fields.
+    """
     inputs = (
         (),
         ("delta",),
         ("epsilon",),
         ("delta", "epsilon", "kl_seq", "tv_seq"),
         ("chi2_max", "mean_length"),
-        ("delta", "epsilon", "support_gap"),
-        ("max_tv", "mean_tv", "max_kl", "mean_length", "support_gap"),
+        ("epsilon", "mean_tv", "mean_kl"),
+        ("max_tv", "mean_tv", "max_kl", "mean_length"),
+        ("max_tv", "tv_seq", "log_ratio_max"),
+        ("kl_seq", "log_ratio_max"),
     )
     violations = 0
     for _ in range(count):
@@ -104,11 +111,14 @@ def enumerate_random(count: int, rng: np.random.Generator) -> int:
             concentration=float(10.0 ** rng.uniform(-1.5, 1)),
             zeros_theta=float(rng.choice([0.0, 0.3])),
             zeros_roll=float(rng.choice([0.0, 0.0, 0.3])),
-            prompts=int(rng.integers(1, 3)),
+            prompts=int(rng.integers(1, 4)),
             ends=bool(rng.integers(2)),
         )
-        worst = float(problem.worst_error) * (1 - 1e-12) - 1e-15
-        table = unified(problem.profile(*inputs[int(rng.integers(len(inputs)))]))
+        low, high = RANGES[int(rng.integers(len(RANGES)))]
+        worst = float(problem.worst_error_in(low, high)) * (1 - 1e-12) - 1e-15 * (abs(low) + abs(high))
+        known = problem.profile(*inputs[int(rng.integers(len(inputs)))]).known()
+        declared = problem.profile("support_gap").known() if rng.integers(2) else {}
+        table = unified(**{**known, **declared, "reward_range": (low, high)})
         violations += sum(b.value < worst for b in table.bounds)
     return violations
 

@@ -525,3 +525,28 @@ def test_options_as_they_are_pasted():
     ):
         assert str(Mask.parse(text)) == "seq_max_k2<=0.05"
     assert Mask.from_trainer("prime_rl") == Mask.parse("prime-rl:type=default")
+
+
+@pytest.mark.parametrize(
+    ("text", "mask"),
+    [
+        ("verl:rollout_is=token", "clip_token_ratio<=2"),
+        ("verl:rollout_is=sequence", "clip_seq_product_ratio<=2"),
+        ("slime:use_tis=true tis_mode=truncate", "clip_token_ratio<=2"),
+        ("slime:use_rs=true", "token_ratio=0.5_2"),
+        ("trl:vllm_importance_sampling_correction=true", "seq_product_ratio<=3"),
+        ("trl:vllm_importance_sampling_mode=token_truncate", "clip_token_ratio<=3"),
+        ("skyrl:sequence_mask_metric=product", "seq_product_ratio=0.5_2"),
+        ("skyrl:sequence_mask_metric=geometric", "seq_geometric_ratio=0.99_1.01"),
+        ("skyrl:tis_ratio_type=token", "clip_token_ratio<=2"),
+        ("skyrl:tis_ratio_type=sequence", "clip_seq_product_ratio<=5"),
+        ("prime-rl:type=default", "token_shift_by_advantage=-0.2_0.2"),
+        ("prime-rl:type=ipo", "token_shift=-0.1_0.1"),
+        ("ms-swift:rollout_importance_sampling_mode=token_mask", "token_ratio<=2"),
+        ("openrlhf:is_correction_level=token", "token_ratio=0.5_5"),
+        ("areal:level=token", "token_ratio<=5"),
+    ],
+)
+def test_what_is_not_given_is_what_the_trainer_takes(text, mask):
+    """The defaults of their sources, which no option says."""
+    assert str(Mask.parse(text)) == mask

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from bounds._text import Cells
-from bounds.proof import instances, restated, symbolic
+from bounds.proof import every_tree, instances, restated, symbolic
 from bounds.proof.inequalities import ALL, CHI2, COUPLED, EXACT, EXACT_TV, HALVED, INTERVAL, KL_ROUTE, PAPER, STEPS
 
 SYMBOLIC = "symbolic"
@@ -79,6 +79,8 @@ CHECKS: tuple[Check, ...] = (
     _check(symbolic.chi2_to_kl, SYMBOLIC, CHI2, power=3),
     _check(symbolic.curve_slope, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
     _check(symbolic.curve_concave, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
+    _check(every_tree.kl_on_every_tree, EXACT, ("trajectory_kl",), factor=Fraction(9, 10)),
+    _check(every_tree.tv_on_every_tree, EXACT, ("exact_tv",), factor=Fraction(9, 10)),
     _check(instances.implications, EXACT, ALL, factor=Fraction(9, 10)),
     _check(instances.withdrawn, EXACT, ALL, factor=Fraction(0)),
     *(_check(run, how, rules, factor=too_small) for run, how, rules, too_small in STEPS),
