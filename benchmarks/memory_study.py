@@ -27,6 +27,7 @@ QUESTIONS = {
     "the page": ["certify", "--html", "page.html", "--force"],
     "explain": ["explain"],
     "metrics": ["metrics"],
+    "metrics, as verl": ["metrics", "--as", "verl"],
     "over_time": ["steps"],
     "objectives": ["objectives"],
     "masks": ["masks"],

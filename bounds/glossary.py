@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from bounds._checks import unknown
 from bounds.masks.statistics import STATISTICS, TOKEN, TOKEN_STATISTICS
+from bounds.questions.metrics import METRICS
 from bounds.results import Standing
 from bounds.rules.profile import FIELDS
 from bounds.rules.unified import RULES
@@ -251,6 +252,10 @@ def _terms() -> dict[str, Term]:
     for name, (pool, token) in {**STATISTICS, **{name: ("", t) for name, t in TOKEN_STATISTICS.items()}}.items():
         whose = f"{pool} over the response" if pool else "for each token"
         terms.setdefault(name, Term(f"What a mask may look at: {TOKEN[token].meaning}, {whose}."))
+    for name, metric in METRICS.items():
+        over = "all tokens" if metric.of_tokens else "responses"
+        note = f" {_sentence(metric.note)}" if metric.note else ""
+        terms.setdefault(name, Term(f"A scalar that trainers log, a mean over {over}.{note}", metric.meaning))
     for kind, text in _KINDS.items():
         terms.setdefault(kind, Term(f"A finding about a log. {text}"))
     for standing in Standing:

@@ -11,6 +11,7 @@ from bounds.certificate.findings import Kind
 from bounds.cli.main import main
 from bounds.glossary import GLOSSARY, term
 from bounds.masks.statistics import STATISTICS, TOKEN_STATISTICS
+from bounds.questions.metrics import METRICS
 from bounds.results import Standing
 from bounds.rules.profile import FIELDS
 
@@ -29,8 +30,8 @@ def printed():
 @pytest.mark.parametrize(
     "names",
     [printed(), [r.name for r in bounds.RULES], FIELDS, [k.value for k in Kind], [s.label for s in Standing],
-     STATISTICS, TOKEN_STATISTICS],
-    ids=["results", "rules", "fields", "kinds", "standings", "statistics", "of tokens"],
+     STATISTICS, TOKEN_STATISTICS, METRICS],
+    ids=["results", "rules", "fields", "kinds", "standings", "statistics", "of tokens", "metrics"],
 )  # fmt: skip
 def test_every_name_is_in_the_glossary(names):
     assert not set(names) - set(GLOSSARY)

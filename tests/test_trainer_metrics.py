@@ -51,6 +51,9 @@ def test_as_the_trainers_own_function_shows(trainer):
         assert found[name] == pytest.approx(shown[name], rel=1e-6, abs=1e-9), name
 
 
+SHIFT = np.exp(PI) - np.exp(MU)
+REWARD = np.array(GIVEN["reward"])
+ADVANTAGE = (REWARD - REWARD.reshape(-1, 4).mean(axis=1).repeat(4))[:, None]
 PRODUCT = np.exp((D * MASK).sum(axis=1))
 LOG_MIXTURE = np.log(0.5 * np.exp(PI) + 0.5 * np.exp(MU))
 #: From the sources at NeMo-RL 7ea279abf, slime 624b824a8, miles 31f1ca961, prime-rl 559b44772 and AReaL 1.0.4 (where it
@@ -89,6 +92,9 @@ RESTATED = {
         "mismatch_kl/all/std": k3(D)[MASK].std(ddof=1),
         "mismatch_kl/all/min": k3(D)[MASK].min(),
         "mismatch_kl/all/max": k3(D)[MASK].max(),
+        "is_masked/mean": samples(np.where(ADVANTAGE > 0.0, SHIFT > 0.2, SHIFT < -0.2)),
+        "is_masked_low/mean": samples((ADVANTAGE < 0.0) & (SHIFT < -0.2)),
+        "is_masked_high/mean": samples((ADVANTAGE > 0.0) & (SHIFT > 0.2)),
     },
     "areal": {
         "behave_approx_kl/avg": tokens(D),
@@ -130,6 +136,13 @@ def test_what_a_trainer_clamps_is_clamped_and_said():
     assert trainer_metrics(far, "slime")["tis"] == pytest.approx((np.exp(30) + np.exp(-1)) / 2)
     for trainer, name in (("verl", "rollout_corr/chi2_token"), ("miles", "train_rollout_kl")):
         assert "clamped" in trainer_metrics(far, trainer).metrics.facts[name]["note"]
+
+
+def test_without_rewards_what_needs_advantages_is_not_known():
+    rows = [{"prompt_id": "p", "rollout_logprobs": [-1.0], "train_logprobs": [-1.5]}]
+    shown = trainer_metrics(bounds.TraceSet.from_records(rows), "prime-rl")
+    assert np.isnan(shown["is_masked/mean"])
+    assert {row["metric"]: row["value"] for row in shown.to_dict()["metrics"]}["is_masked/mean"] is None
 
 
 def test_far_apart_policies_overflow_without_a_warning():

@@ -156,6 +156,24 @@ def _raw_weights(s: Summary) -> FloatArray:
     return np.asarray(s["ratio_clamped_sum"] / s["length"])
 
 
+_DPPO = ("token_shift_by_advantage<-0.2", "token_shift_by_advantage>0.2")
+
+
+def _masked(meaning: str, *, low: bool, high: bool) -> Scalar:
+    """Return the mean over responses of the share of tokens that prime-rl's mask drops; NaN without rewards."""
+
+    def value(s: Summary) -> float:
+        if s.advantage is None:
+            return float("nan")
+        below, above = (s[name] / s["length"] for name in _DPPO)
+        rising = s.advantage > 0.0
+        falling = s.advantage < 0.0 if not (low and high) else ~rising
+        return float(np.mean(np.where(rising & high, above, 0.0) + np.where(falling & low, below, 0.0)))
+
+    said = "dppo_mask_low=dppo_mask_high=0.2; the reward minus its prompt's mean stands for the advantage"
+    return Scalar(value, _DPPO, f"mean over responses of the share of tokens {meaning}", said)
+
+
 _W = "min(rho, 2)"
 _VERL_IS = {
     "mean": _tokens("weight", _W, _IS),
@@ -232,6 +250,9 @@ TRAINER_METRICS: Mapping[str, Mapping[str, Scalar]] = {
         "mismatch_kl/all/std": _deviation("k3", "exp(d) - 1 - d"),
         "mismatch_kl/all/min": _end("k3", "min", "exp(d) - 1 - d"),
         "mismatch_kl/all/max": _end("k3", "max", "exp(d) - 1 - d"),
+        "is_masked/mean": _masked("that the mask drops", low=True, high=True),
+        "is_masked_low/mean": _masked("with pi - mu < -0.2, advantage below 0", low=True, high=False),
+        "is_masked_high/mean": _masked("with pi - mu > 0.2, advantage above 0", low=False, high=True),
     },
     "openrlhf": {"vllm_kl": _KL},
     "tinker": {
