@@ -152,7 +152,7 @@ def test_a_root_on_the_wrong_side_is_moved(monkeypatch, kl):
 
     class Low:
         def findroot(self, *given, **options):
-            return digits.findroot(*given, **options) * (1 - mpmath.mpf(10) ** -17)
+            return digits.findroot(*given, **options) * (1 - digits.mpf(10) ** -17)
 
         def __getattr__(self, name):
             return getattr(digits, name)

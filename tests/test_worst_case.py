@@ -135,15 +135,15 @@ def test_an_instance_above_a_bound_is_an_error(monkeypatch):
         worst_case.tightness()
 
 
-@pytest.mark.parametrize("divergence", [0.1, 0.4096])
-def test_policies_of_the_dynamic_programme_attain_what_the_grid_says(divergence):
+def test_policies_of_the_dynamic_programme_attain_what_the_grid_says():
     """T = 2: 2 TV*(delta)^2 is exact; longer: more than Bernoulli policies, and never more than T delta."""
-    found = attained.simulate(2, divergence / 2, 50_000, np.random.default_rng(0))
-    exact = 2 * float(pinsker_curve(Fraction(divergence / 2))) ** 2
-    assert 0.85 * exact < found.simulated < exact + 4 * found.standard_error
+    found = attained.simulate(2, 0.2, 50_000, np.random.default_rng(0))
+    exact = 2 * float(pinsker_curve(Fraction(0.2))) ** 2
+    assert 0.9 * exact < found.simulated < exact + 4 * found.standard_error
     assert found.simulated == pytest.approx(found.on_grid, abs=5 * found.standard_error + 0.01 * exact)
-    longer = attained.simulate(8, divergence / 8, 50_000, np.random.default_rng(0))
-    assert best_bernoulli(8, divergence / 8).attained < longer.simulated < divergence
+    longer = attained.simulate(6, 0.05, 50_000, np.random.default_rng(0))
+    assert best_bernoulli(6, 0.05, tries=24).attained < longer.simulated < 0.3
+    assert longer.share == pytest.approx(longer.simulated / 0.3)
 
 
 @pytest.mark.parametrize("name", NAMES)

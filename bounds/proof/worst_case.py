@@ -294,7 +294,7 @@ INFORMATION: tuple[Information, ...] = (
                 "at larger X, likewise"),
     Information("T and δ, any supports", "trajectory_kl", _off_support),
     Information("T and δ, θ ≪ roll", "trajectory_kl", _bernoullis,
-                "between .707 (T δ small) or .77 (T δ = .41) and 1 of T δ; sqrt((T-1)/2T) of it as δ → 0"),
+                "between what is attained (numerically .76 of T δ = .41, by python -m bounds.proof.attained) and T δ"),
 )  # fmt: skip
 #: What is nearer than this to a bound attains it.
 EXACT = 0.999
