@@ -130,6 +130,11 @@ _GUARANTEES = {
         "J(theta) - J(roll), between E[R(P-1)] and E[(1-R)(1-P)]",
     ),
     "improvement_these_prompts": ("The same, averaged over the prompts of this log only. Narrower, and says less.", ""),
+    "improvement_of_steps": (
+        "The change summed over the steps of a log, each of its own two policies, at all times at once. It is what a "
+        "run gained only where each step draws with the policy that the step before trained.",
+        "sum over k of J(theta_k) - J(roll_k)",
+    ),
     "improvement_asymptotic": ("A likely range of the change. An estimate: right with many prompts only.", ""),
     "improvement_empirical_bernstein": ("The same target by another inequality, for comparison. Wider as a rule.", ""),
     "improvement_hoeffding": ("The same target by the oldest inequality, for comparison. Widest as a rule.", ""),
@@ -197,6 +202,10 @@ _WORDS = {
     ),
     "reward_range": ("Smallest and largest reward that there can be. It is declared, since no log shows it.", "[a, b]"),
     "reward_sd": ("Standard deviation of the reward. Where it is known, it replaces one half of the range.", "sd(R)"),
+    "response_ratio_max": (
+        "Largest theta/roll of any response there can be. It is declared; a larger one in the log refutes it.",
+        "P <= c",
+    ),
     "time_uniform": ("Intervals that hold at all steps at once, so that one may look after every step.", ""),
     "limit": ("The trust region of a run: the KL of a response that is not to be exceeded.", ""),
     "lost": ("The first step at which the limit could no longer be shown to hold.", ""),

@@ -13,10 +13,11 @@ from scipy import stats
 
 import bounds
 from bounds.certificate.estimates import estimate
-from bounds.certificate.guarantees import HYPOTHESES, guarantees, prompts_needed
+from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, prompts_needed
 from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
 from bounds.cli.main import main
+from bounds.intervals import betting_sum
 from bounds.results import Standing
 from tests.coverage_certificates import MASK, WORLDS, covered, too_few, world
 
@@ -174,11 +175,79 @@ def test_coverage_under_a_declared_cap():
     assert all(stats.binomtest(int(m), 120, 0.2, "greater").pvalue > 1e-4 for m in missed)
 
 
+def _steps(steps, prompts):
+    """Reward and log P [steps, prompts, 8]: each step's theta gains about .005 at a KL of .01."""
+    z = np.random.default_rng(14).normal(size=(steps, prompts, 8))
+    reward = np.random.default_rng(15).random(z.shape) < 0.4 + 0.0353 * z
+    return reward * 1.0, math.sqrt(0.02) * z - 0.01
+
+
+def _run(steps, versions=None, policy="held-out"):
+    reward, log_ratio = _steps(steps, 8)
+    records = [
+        {
+            "prompt_id": f"{step}-{i}",
+            "step": step,
+            "reward": reward[step, i, k],
+            "rollout_logprobs": [-5.0 - reward[step, i].mean() - 0.01 * k],
+            "train_logprobs": [-5.0 - reward[step, i].mean() - 0.01 * k + log_ratio[step, i, k]],
+        }
+        | ({} if versions is None else {"weight_version": versions(step)})
+        for step, i, k in np.ndindex(reward.shape)
+    ]
+    return Summary.of(bounds.TraceSet.from_records(records, horizon=1)).of_policy(policy)
+
+
+def test_a_run_of_a_hundred_steps_is_certified_to_improve():
+    """100 steps of 128 x 8, true total gain .5, of which no single step shows its part."""
+    reward, log_ratio = _steps(100, 128)
+    gain = (reward * np.expm1(log_ratio)).mean(axis=2)
+    total = betting_sum(gain.ravel(), np.full(gain.size, 1.0 / 128.0), 128.0, 0.975, low=-1.0, side="lower")
+    assert 0.3 < total.low < 0.5
+    assert bounds.intervals.star(gain[0], 0.975, low=-1.0, side="lower").low < 0.0
+
+
+def test_a_sum_over_steps_is_the_runs_gain_only_by_versions():
+    run = _run(3, lambda k: 7 + k)
+    total = guarantees(run, 0.95).intervals["improvement_of_steps"]
+    parts = [Gain(run, 0.95, run["step"] == k) for k in range(3)]
+    assert total.value == pytest.approx(sum(part.new_prompts().value for part in parts))
+    assert -3.0 < total.low < total.value < total.high < 3.0
+    assert (total.standing, "the run's gain" in total.of) == (Standing.MEASURED, True)
+    assert bounds.over_time(run).improvement_of_steps == total
+    for versions, policy in ((None, "held-out"), (lambda k: 2 * k, "held-out"), (lambda k: k, "before-update")):
+        found = guarantees(_run(3, versions, policy), 0.95).intervals["improvement_of_steps"]
+        assert found.of == "sum over steps, each of its own two policies"
+    assert "improvement_of_steps" not in guarantees(_run(1), 0.95).intervals
+
+
+@pytest.mark.parametrize("these", [False, True])
+def test_coverage_of_a_sum_over_steps_that_look_back(these):
+    """Steps of unequal size, each with a theta that depends on the last: after every step, by an exact test."""
+    rng, missed = np.random.default_rng(16), 0
+    for _ in range(100):
+        target, values, weights, share, bad = 0.0, [], [], 0.5, False
+        for size in (6, 3, 9, 2):
+            wins = rng.random(size) < share
+            values += wins.tolist()
+            weights += [1.0 / size] * size
+            target += share
+            found = betting_sum(np.array(values) * 1.0, np.array(weights), 6.0, 0.8, low=0.0, high=1.0)
+            bad |= not found.low <= target <= found.high
+            share = 0.9 if (wins.mean() > 0.5) != these else 0.1
+        missed += bad
+    assert stats.binomtest(missed, 100, 0.2, "greater").pvalue > 1e-4
+
+
 def test_the_order_of_rows_matters_to_no_digit():
     rng = np.random.default_rng(3)
-    rows = [(f"p{i}", rng.random(), rng.normal(0.0, 0.1, 5)) for i in range(60) for _ in range(1 + i % 3)]
-    shuffled = [rows[k] for k in rng.permutation(len(rows))]
-    one, two = (guarantees(Summary.of(log(some)), 0.95).intervals for some in (rows, shuffled))
+    rows = [
+        {"prompt_id": f"p{i}", "reward": rng.random(), "rollout_logprobs": [-6.0] * 5, "train_logprobs": train.tolist()}
+        for i in range(60)
+        for train in rng.normal(-6.0, 0.1, (1 + i % 3, 5))
+    ]
+    both = (rows, [rows[k] for k in rng.permutation(len(rows))])
+    one, two = (guarantees(Summary.of(bounds.TraceSet.from_records(r, horizon=5)), 0.95).intervals for r in both)
     for name in ("improvement", "improvement_these_prompts", "improvement_hoeffding"):
         assert (one[name].value, one[name].low, one[name].high) == (two[name].value, two[name].low, two[name].high)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds._rounding import largest_integer
-from bounds._text import shown
+from bounds._text import many, shown
 from bounds.certificate.kept import UnderMask, scaled
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
@@ -35,6 +35,7 @@ from bounds.intervals import (
     INTERVALS,
     Side,
     betting,
+    betting_sum,
     betting_these_prompts,
     clustered_mean,
     leave_one_out,
@@ -42,7 +43,7 @@ from bounds.intervals import (
     star,
 )
 from bounds.intervals.betting import LEVELS
-from bounds.intervals.ends import mean_of
+from bounds.intervals.ends import mean_of, prompt_sums
 from bounds.results import Interval, Standing, jsonable
 from bounds.rules.bound import Bound, in_words
 
@@ -93,6 +94,7 @@ class Guarantees:
         sample size. ``improvement_these_prompts``: averaged over the prompts of this log only.
         ``improvement_asymptotic``: leave-one-out and prompt-clustered; narrower, needs theta << roll and many prompts.
         ``improvement_empirical_bernstein``, ``improvement_hoeffding``: wider as a rule, for comparison.
+        ``improvement_of_steps``: the sum over the steps of a run of J(theta) - J(roll), each of its own two policies.
         ``improvement_by_surrogate``, ``improvement_by_log_surrogate``: lower values, L' - B* and E[R log P].
         ``improvement_under_mask``: what is left when rejected responses are not looked at.
     claim : Claim or None
@@ -220,6 +222,7 @@ def guarantees(
         "improvement_these_prompts": gain.these_prompts(),
         "improvement_asymptotic": None if support_gap else gain.asymptotic(),
         **{f"improvement_{name}": gain.truncated(name) for name in _COMPARED},
+        "improvement_of_steps": of_steps(summary, gain),
         "improvement_by_surrogate": by_surrogate,
         "improvement_by_log_surrogate": replace(by_log, high=math.inf, of="R log P"),
         "improvement_under_mask": None if keep is None else masked(summary, keep, confidence, cap, side),
@@ -241,6 +244,30 @@ def largest_ratio(summary: Summary, assumed: Mapping[str, Any]) -> float | None:
         return float(assumed["response_ratio_max"])
     reach = summary.horizon * assumed.get("log_ratio_max", math.inf) * (1.0 + 2e-6)
     return math.exp(reach) * (1.0 + 1e-12) if reach <= math.log(_WORTH_ASSUMING) else None
+
+
+def of_steps(summary: Summary, gain: Gain) -> Interval | None:
+    """Return the sum over steps of J(theta) - J(roll), each of that step's policies; None of less than two steps.
+
+    It is what the run gained only where the policy that a step trained draws the responses of the next, which weight
+    versions that rise by one say of an updated theta; ``of`` says what it is.
+    """
+    if "step" not in summary or len(summary.labels["step"]) < 2:
+        return None
+    _, step = summary.labels_in_order("step")
+    found = gain.summed(step, these=summary.prompts_return)
+    run = "the run's gain: each step draws with the policy that the step before trained"
+    return replace(found, of=run if _telescopes(summary, step) else "sum over steps, each of its own two policies")
+
+
+def _telescopes(summary: Summary, step: IntArray) -> bool:
+    """Return whether theta is the updated policy, on new prompts, and each step's version is one more than the last."""
+    names = summary.labels.get("weight_version", [])
+    if summary.train_policy != "held-out" or not names or not all(name.isdigit() for name in names):
+        return False
+    version = np.array([int(name) for name in names])[summary["weight_version"].astype(np.int64)]
+    one = np.array([version[step == k].min() for k in range(int(step.max()) + 1)])
+    return bool((version == one[step]).all() and (np.diff(one) == 1).all())
 
 
 class Gain:
@@ -304,6 +331,31 @@ class Gain:
         """Bound its average over these prompts, likewise."""
         return self._joined(betting_these_prompts, self.gain, self.loss, "these prompts", least=self.most)
 
+    def summed(self, step: IntArray, *, these: bool) -> Interval:
+        """Bound its sum over steps, at all times at once; ``step`` [rows] is the number of each response's step.
+
+        Each step's policies may depend on the steps before, but not on its own responses. Of new prompts, a value is
+        the mean over a prompt's responses at a step; of ``these`` prompts, it is that of a response.
+        """
+        pairs, unit = np.unique(step * (self.prompt.max() + 1) + self.prompt, return_inverse=True)
+        step_of_pair = pairs // (self.prompt.max() + 1)
+        prompts, responses = np.bincount(step_of_pair), np.bincount(unit)
+        of_step = step if these else step_of_pair  # of each value
+        weight = 1.0 / prompts[of_step] / (responses[unit] if these else 1.0)
+        scale = float(np.count_nonzero(of_step == 0))
+
+        def units(values: FloatArray) -> FloatArray:
+            return values if these else prompt_sums(values, unit) / responses
+
+        def mean(values: FloatArray) -> float:
+            return prompts.size * mean_of(units(values) * weight * (weight.size / prompts.size))
+
+        def method(values: FloatArray, _: IntArray, confidence: float, **range_and_side: Any) -> Interval:
+            return betting_sum(units(values), weight, scale, confidence, **range_and_side)
+
+        whose = f"{'these' if these else 'new'} prompts, summed over {many(prompts.size, 'step')}"
+        return self._joined(method, self.gain, self.loss, whose, least=self.most, steps=prompts.size, mean=mean)
+
     def asymptotic(self) -> Interval:
         """Estimate by leave-one-out, clustered by prompt; needs theta << roll."""
         with np.errstate(over="ignore"):
@@ -316,6 +368,9 @@ class Gain:
         capped = np.minimum(self.excess, most)
         gain, loss = self.reward * capped, (self.reward - 1.0) * capped
         return self._joined(self._of_means(INTERVALS[name]), gain, loss, f"P cut at {_TRUNCATE_AT:g}", most)
+
+    def _mean(self, values: FloatArray) -> float:
+        return mean_of(prompt_means(values, self.prompt))
 
     def _of_means(self, method: Callable[..., Interval]) -> Callable[..., Interval]:
         """Return a method that takes responses and their prompts, by the means of these."""
@@ -333,17 +388,19 @@ class Gain:
         what: str,
         most: float = math.inf,
         least: float = 1.0,
+        steps: int = 1,
+        mean: Callable[[FloatArray], float] | None = None,
     ) -> Interval:
         """Join the lower end of the mean gain and the upper end of the mean loss, or of the range if not asked for."""
-        low, high, standing, how = -1.0, 1.0, self.standing, ""
+        low, high, standing, how = -float(steps), float(steps), self.standing, ""
         if self.side != "upper" and not self.vacuous:
             lower = method(gain, self.prompt, self.end, low=-least, high=most, side="lower")
-            low, standing, how = lower.low, max(lower.standing, standing), lower.method
+            low, standing, how = max(lower.low, low), max(lower.standing, standing), lower.method
         if self.side != "lower" and not self.vacuous:
             upper = method(loss, self.prompt, self.end, low=-most, high=least, side="upper")
-            high, standing, how = upper.high, max(upper.standing, standing), upper.method
+            high, standing, how = min(upper.high, high), max(upper.standing, standing), upper.method
         # of (R - 1/2)(P - 1): its mean lies between, for any supports
-        value = sum(mean_of(prompt_means(v, self.prompt)) for v in (gain, loss)) / 2.0
+        value = sum((mean or self._mean)(v) for v in (gain, loss)) / 2.0
         if math.isfinite(value) and not low <= value <= high:  # heavy tails take a mean beyond what can be
             what += f", whose mean {self.spread * value:.3g} lies beyond and is cut"
         value = min(max(value, low), high) if math.isfinite(value) else math.inf

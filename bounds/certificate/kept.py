@@ -12,7 +12,7 @@ from bounds._rounding import exact, round_down, round_up
 from bounds._text import many, span
 from bounds.certificate.statistics import prompt_weights, times
 from bounds.certificate.summary import Summary
-from bounds.intervals import Side, betting, clustered_mean, clustered_ratio, prompt_means
+from bounds.intervals import Side, betting, clopper_pearson, clustered_mean, clustered_ratio, prompt_means
 from bounds.masks.mask import Mask
 from bounds.results import Interval, IntervalTable, Standing
 
@@ -44,7 +44,9 @@ def acceptance(
         return no_mask(confidence)
     here = slice(None) if rows is None else rows
     means = prompt_means(keep[here].astype(np.float64), summary.prompt[here])
-    found = betting(means, confidence, low=0.0, high=1.0, side=side)
+    # a mask keeps a response or not, so that one response a prompt makes it a binomial share, known beforehand
+    method = clopper_pearson if means.size == keep[here].size else betting
+    found = method(means, confidence, low=0.0, high=1.0, side=side)
     return replace(found, standing=summary.standing, of="responses that are kept")
 
 

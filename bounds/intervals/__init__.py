@@ -13,7 +13,13 @@ from types import MappingProxyType
 from typing import Protocol
 
 from bounds._checks import FloatArray, unknown
-from bounds.intervals.betting import ConfidenceSequence, betting, betting_these_prompts, confidence_sequence
+from bounds.intervals.betting import (
+    ConfidenceSequence,
+    betting,
+    betting_sum,
+    betting_these_prompts,
+    confidence_sequence,
+)
 from bounds.intervals.bounded import clopper_pearson, empirical_bernstein, hoeffding
 from bounds.intervals.clustered import clustered_mean, clustered_ratio, leave_one_out, student_t
 from bounds.intervals.ends import Side, prompt_means
@@ -26,6 +32,7 @@ __all__ = [
     "MeanInterval",
     "Side",
     "betting",
+    "betting_sum",
     "betting_these_prompts",
     "clopper_pearson",
     "clustered_mean",

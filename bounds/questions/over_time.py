@@ -14,7 +14,7 @@ from bounds._checks import BoolArray, FloatArray, confidence_level, number, refu
 from bounds._text import Cells, many, shown
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.findings import Finding, findings, policy_findings, refuting
-from bounds.certificate.guarantees import Gain
+from bounds.certificate.guarantees import Gain, of_steps
 from bounds.certificate.kept import acceptance, kept
 from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean
@@ -44,6 +44,8 @@ class RunOverTime(Result):
         Largest minus smallest reward: |Error| is at most this times kl_seq.
     findings : tuple of Finding
         What is remarkable about the log.
+    improvement_of_steps : Interval or None
+        The sum over steps of J(theta) - J(roll), each of its own two policies, at all times at once.
     lost : str or None
         The first step at which the upper limit of kl_seq was above ``limit``.
     """
@@ -54,6 +56,7 @@ class RunOverTime(Result):
     confidence: float
     reward_spread: float
     findings: tuple[Finding, ...]
+    improvement_of_steps: Interval | None = None
     derived: ClassVar = ("lost",)
 
     @property
@@ -78,12 +81,18 @@ class RunOverTime(Result):
         intervals = (i for row in self.steps.rows.values() for i in row.values())
         assumed = any(i is not None and i.standing is Standing.ASSUMED for i in intervals)
         condition = " under what is assumed of the log (certify says what)" if assumed else ""
+        total = []
+        if (i := self.improvement_of_steps) is not None:
+            _, low, high = i.texts()
+            total = [f"Summed over {many(len(self.steps), 'step')}, J(theta) - J(roll) is {low} to {high}: {i.of}."]
         known = f"acceptance and improvement hold for every sample size{condition}, the others are asymptotic."
         if self.time_uniform:
-            return [f"The intervals of one estimate hold at all steps at once (step k spends 1/(k (k+1))); {known}"]
+            held = f"The intervals of one estimate hold at all steps at once (step k spends 1/(k (k+1))); {known}"
+            return [held, *total]
         return [
             f"Each interval holds by itself ({known[:-1]}); to look after every step, ask for time-uniform ones "
-            "(time_uniform=True, --time-uniform)."
+            "(time_uniform=True, --time-uniform).",
+            *total,
         ]
 
 
@@ -139,6 +148,7 @@ def over_time(
     seen = (*findings(summary, by_step=True), *policy_findings(summary))
     refuted = refuting(seen) is not None
     names, codes = summary.labels_in_order("step")
+    summed = of_steps(summary, Gain(summary, confidence)) if "reward" in summary and not refuted else None
     rows, facts = {}, {}
     for k, name in enumerate(names):
         error = (1.0 - confidence) / ((k + 1.0) * (k + 2.0) if time_uniform else 1.0)
@@ -148,7 +158,9 @@ def over_time(
         accepted = acceptance(summary, chosen, keep, 1.0 - error, here)
         rows[name] = _step(summary, here, kl, 1.0 - error, accepted, refuted=refuted)
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
-    return RunOverTime(IntervalTable("step", rows, facts), limit, time_uniform, confidence, summary.reward_spread, seen)
+    return RunOverTime(
+        IntervalTable("step", rows, facts), limit, time_uniform, confidence, summary.reward_spread, seen, summed
+    )
 
 
 def _step(
