@@ -75,17 +75,30 @@ def cut_off(k, row, least=-math.inf, most=LOG3):
     return {"rollout_logprobs": roll, "train_logprobs": roll + d}
 
 
-UNNAMED = [{n: v for n, v in r.items() if n != "prompt_id"} for r in log()]
+def swapped(rows, a, b):
+    return changed(rows, lambda k, r: {TRAIN: rows[{a: b, b: a}.get(k, k)][TRAIN]})
+
+
 ROLL, TRAIN = "rollout_logprobs", "train_logprobs"
 TOO_SMALL = (
     "row 0: kl[0] is 0.001, but the sampled token alone implies at least 0.00438: not these policies, or not "
     "KL(roll||theta)"
 )
+LONG = log(tokens=40)
+UNNAMED = [{n: v for n, v in r.items() if n != "prompt_id"} for r in log()]
 GONE = "row 2: train_logprobs[1] is null or NaN, which stands for a missing value"
 #: Kind -> rows that show it, how they are read, and the count, unit and place that are said.
 SHOWN = {
     Kind.SUPPORT_GAP: (theta(lambda x, k: x - 0.1 - 0.001 * k), {}, (1152, "tokens", "")),
     Kind.REFUTED: (theta(lambda x, k: x + 0.2, tokens=1), {}, (96, "responses", "")),
+    Kind.MISALIGNED: (
+        changed(LONG, lambda k, r: {TRAIN: np.append(r[TRAIN][:10], r[TRAIN][9:-1])} if k in (7, 9) else {}), {},
+        (2, "responses", "row 7", "row 9"),
+    ),
+    Kind.SWAPPED: (swapped(LONG, 5, 8), {}, (2, "responses", "row 5", "row 8")),
+    Kind.WRONG_MODEL: (changed(LONG, lambda k, r: {TRAIN: -9.0 - LONG[-1 - k][ROLL]**2} if k == 4 else {}), {},
+        (1, "responses", "row 4"),
+    ),
     Kind.COPIED: (theta(lambda x, k: x), {}, (1152, "tokens", "")),
     Kind.CENSORED: (changed(log(), cut_off), {}, (28, "tokens", "row 3, position 0")),
     Kind.NOTHING_RECOMPUTED: (
@@ -137,15 +150,15 @@ def test_nothing_is_found_in_a_clean_log():
 
 @pytest.mark.parametrize("kind", SHOWN, ids=str)
 def test_what_shows_it(kind):
-    rows, options, (count, unit, place) = SHOWN[kind]
+    rows, options, (count, unit, *places) = SHOWN[kind]
     summary = summary_of(rows, **options)
     if kind is Kind.READING:
         summary.note("half of it was read")
     found = [f for f in findings(summary) if f.kind is kind]
     assert len(found) == 1
-    assert (found[0].count, found[0].unit, found[0].rows) == (count, unit, (place,) if place else ())
+    assert (found[0].count, found[0].unit, found[0].rows) == (count, unit, tuple(filter(None, places)))
     assert found[0].effect == kind.effect
-    assert place in found[0].text
+    assert places[0] in found[0].text
 
 
 @pytest.mark.parametrize("kind", SHOWN, ids=str)

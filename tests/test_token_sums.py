@@ -31,7 +31,7 @@ def logs(draw):
         theta = np.minimum(roll + rng.normal(0.0, spread, n), 0.0)
         kind = draw(st.integers(0, 8))
         if kind == 1:  # padding
-            theta[n // 2 :] = roll[n // 2 :] = 0.0
+            theta[n // 2 :] = roll[n // 2 :] = draw(st.sampled_from([0.0, -7.0]))
         elif kind == 2:
             theta = np.append(roll[1:], -0.5)
         elif kind == 3:
@@ -58,18 +58,18 @@ def one_by_one(x, y):
         g - v if abs(v) > 1.0 else math.fsum(v**k / math.factorial(k) for k in range(2, 25))
         for g, v in zip(excess, d, strict=True)
     ]
-    inner = [t for t in range(1, len(d) - 1) if abs(d[t]) > 0.01]
     row = {"log_ratio_sum": math.fsum(d), "k3_sum": sum(k3), "surrogate_sum": sum(excess)}
     row |= {"shortfall_sum": math.fsum(max(-g, 0.0) for g in excess), "d": math.fsum(d)}
-    row |= {"least": min(d), "largest": max(d), "telling": len(inner), "gap": math.fsum(abs(d[t]) for t in inner)}
-    for name, a, b in (("earlier", y, x), ("later", x, y)):
-        after = {t: max(abs(a[t - 1] - b[t]), abs(a[t] - b[t + 1])) for t in inner}
-        row[f"near_{name}"] = sum(after[t] < 0.2 * abs(d[t]) for t in inner)
-        row[f"same_{name}"] = sum(after[t] < 1e-3 * abs(d[t]) for t in inner)
-        row[f"after_{name}"] = math.fsum(after.values())
-    tail = 0
-    while tail < len(d) and d[-1 - tail] == 0.0:
-        tail += 1
+    row |= {"least": min(d), "largest": max(d), "uncertain": sum(v < -1e-3 for v in x)}
+    for name, share in (("same", 1e-5), ("close", 1e-4)):
+        row[name] = sum(a < -1e-3 and abs(v) <= -share * a for a, v in zip(x, d, strict=True))
+    empty = [
+        (abs(v) <= 0.01 and (a == 0.0 or b == 0.0)) or (v == 0.0 and a == x[-1] < -5.0)
+        for a, b, v in zip(x, y, d, strict=True)
+    ]
+    tail = len(list(itertools.takewhile(bool, reversed(empty))))
+    if 0 < tail < len(x) and abs(x[-tail - 1] - x[-tail]) <= 0.05:
+        tail = 0
     pairs = list(zip(x, y, strict=True))
     return row | {
         "tail": tail,

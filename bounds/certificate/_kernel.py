@@ -92,46 +92,38 @@ def _ordered(bits: Any) -> Any:
 @njit(nogil=True)
 def fill_signs(roll: Any, theta: Any, starts: Any, responses: Any, totals: Any, limits: Any) -> None:
     """Fill the signs, as NumPy does in ``statistics``."""
-    shift_gap, shift_near, shift_same, true_zero, positive = limits
+    same, close, alike, improbable, abrupt, true_zero, positive = limits
     total = totals[0]
     for i in range(responses.size):
         x, y = roll[starts[i] : starts[i + 1]], theta[starts[i] : starts[i + 1]]
         row = responses[i]
-        row.telling, gap = _telling(x, y, shift_gap)
-        row.near_earlier, row.same_earlier, earlier = _shift(y, x, shift_gap, shift_near, shift_same)
-        row.near_later, row.same_later, later = _shift(x, y, shift_gap, shift_near, shift_same)
-        while row.tail < x.size and x[x.size - 1 - row.tail] == y[x.size - 1 - row.tail]:
-            row.tail += 1
-        total.gap += gap
-        total.after_earlier += earlier
-        total.after_later += later
+        row.uncertain, row.same, row.close = _copies(x, y, same, close, true_zero)
+        row.tail = _tail(x, y, alike, improbable, abrupt)
         _relation(x, y, total)
         _count(x, y, true_zero, positive, total)
 
 
 @_sums
-def _telling(x: Any, y: Any, least: float) -> Any:
-    count = size = 0.0
-    for t in range(1, x.size - 1):
-        gap = abs(y[t] - x[t])
-        telling = 1.0 if gap > least else 0.0
-        count += telling
-        size += gap * telling
-    return count, size
+def _copies(x: Any, y: Any, same: float, close: float, true_zero: float) -> Any:
+    uncertain = near = nearer = 0.0
+    for t in range(x.size):
+        gap, told = abs(y[t] - x[t]), x[t] < true_zero
+        uncertain += 1.0 if told else 0.0
+        near += 1.0 if told & (gap <= -close * x[t]) else 0.0
+        nearer += 1.0 if told & (gap <= -same * x[t]) else 0.0
+    return uncertain, nearer, near
 
 
-@_sums
-def _shift(ahead: Any, behind: Any, least: float, near_by: float, same_by: float) -> Any:
-    near = same = size = 0.0
-    for t in range(1, ahead.size - 1):
-        gap = abs(ahead[t] - behind[t])
-        before, then = abs(ahead[t - 1] - behind[t]), abs(ahead[t] - behind[t + 1])
-        after = before if before > then else then
-        telling = gap > least
-        near += 1.0 if telling & (after < near_by * gap) else 0.0
-        same += 1.0 if telling & (after < same_by * gap) else 0.0
-        size += after if telling else 0.0
-    return near, same, size
+@njit
+def _tail(x: Any, y: Any, alike: float, improbable: float, abrupt: float) -> Any:
+    t, last = x.size - 1, x[x.size - 1]
+    while t >= 0 and (
+        (abs(y[t] - x[t]) <= alike and (x[t] == 0.0 or y[t] == 0.0))
+        or (y[t] == x[t] and x[t] < improbable and x[t] == last)
+    ):
+        t -= 1
+    n = x.size - 1 - t
+    return n if n > 0 and (t < 0 or abs(x[t] - x[t + 1]) > abrupt) else 0
 
 
 @_sums

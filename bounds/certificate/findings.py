@@ -1,8 +1,7 @@
 """What is remarkable about a log, and what it does to the result: looked for, named and worded here, nowhere else.
 
 A check looks at each part of a log, where the rows of a summary do not say it all; what it sees adds up, and in the
-end it says what was found. Nothing is repaired. Log-probs that are shifted by one token are refused, and so are exact
-columns that cannot be, and what the log refutes of what is assumed.
+end it says what was found. Nothing is repaired, and nothing is refused but what the log refutes of what is assumed.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray
 from bounds._text import many
 from bounds.certificate.causes import ADVICE, Shape, likely
-from bounds.certificate.statistics import TRUE_ZERO, Part, token_signs
+from bounds.certificate.statistics import TRUE_ZERO, Part
 from bounds.divergence.rows import k3, two_outcome_kl
 from bounds.intervals import clustered_mean, clustered_ratio
 from bounds.intervals.hypotheses import filtered, mean_above_one, neighbours_alike, token_ratios_above_one
-from bounds.logs.batch import TraceError
+from bounds.logs.batch import natural
 from bounds.logs.checks import POSITIVE_TOLERANCE
 from bounds.logs.traces import Seen, TraceSet, beginning
 from bounds.masks.mask import Mask
@@ -36,10 +35,18 @@ _EVIDENCE = math.log(1e4)  # a bet against a hypothesis that wins more speaks ag
 _EQUAL_MEANS = 14  # groups of round rewards that vary have one mean at most once in 2^14 logs by chance
 _LARGEST_GROUP = 64
 _NEAR = 1e-4  # a mean ratio this near to 1 is not remarkable
+_UNSEEN = 20 * _EVIDENCE  # of theta's mass times tokens: what may be missing, if raised twenty-fold
+_UNCERTAIN = 28.0  # nats, of a sample whose ratios all being below 1 is remarkable
+_VARIED = 1e-6  # variance of log roll where it varies
 _FEW_PROMPTS = 20
+_FALSE_ALARM = 1e-3  # chance that responses of an honest log are named, over all of them
+_NAMED = 8  # responses of a log
+_HOPELESS = -10.0  # log-probs below this on average are worse than those of 22,000 tokens alike
+_ALIKE = 0.05  # share of the variance of one column that the other explains, at least, if they are of the same tokens
+_COPIED_TOKENS = 20
 _SAMPLE = 64  # numbers that say mostly that a column is not of half precision
 _IMPOSSIBLE = {"rollout": -40.0, "train": -80.0}  # no token is sampled, or scored, so low
-_PADDING_TAIL = 8
+_PADDING_LEAST = 0.01  # share of zeros
 _PADDED, _PADDED_TOKENS = 0.1, 64  # share of tokens that are certain under both policies
 _BLOCKS = 5.0  # certain tokens stand in stretches that are longer, by so much, than those of scattered ones
 _SURE, _UNLIKELY = 1e-6, -1.0  # a token that float32 calls certain, and the other policy does not
@@ -73,7 +80,10 @@ class Kind(StrEnum):
     SUPPORT_GAP = "support_gap", "tokens", "rules that need theta << roll are withdrawn, KL is taken from k1"
     REFUTED = "refuted", "responses", "this log is not what the guarantees take it for: nothing is guaranteed", True
     CONTRADICTION = "contradiction", "responses", "it is not used, and no requirement is met"
-    COPIED = "copied", "tokens", "every divergence is 0, and says nothing", True
+    MISALIGNED = "misaligned", "responses", "every divergence is too large, and nothing is guaranteed", True
+    SWAPPED = "swapped", "responses", "every divergence is too large, and nothing is guaranteed", True
+    WRONG_MODEL = "wrong_model", "responses", "every divergence is that of another model", True
+    COPIED = "copied", "tokens", "every divergence is too small, and says nothing", True
     CENSORED = (
         "censored",
         "tokens",
@@ -183,11 +193,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a check has seen so far: how often and where first, sums, and the largest values with their places."""
+    """What a check has seen so far: how often and where first, sums, and the largest values with their places.
+
+    ``rows`` are, by what they show, the responses that show it most: how much, their places, and what there is to say.
+    """
 
     seen: Seen = field(default_factory=Seen)
     sums: Mapping[str, float] = field(default_factory=dict)
     tops: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    rows: Mapping[str, tuple[tuple[float, str, str], ...]] = field(default_factory=dict)
 
     def __add__(self, other: Look) -> Look:
         sums = {n: self.sums.get(n, 0.0) + other.sums.get(n, 0.0) for n in {**self.sums, **other.sums}}
@@ -195,7 +209,9 @@ class Look:
         for name, top in other.tops.items():
             if name not in tops or top[0] > tops[name][0]:
                 tops[name] = top
-        return Look(self.seen + other.seen, sums, tops)
+        both = {n: self.rows.get(n, ()) + other.rows.get(n, ()) for n in {**self.rows, **other.rows}}
+        rows = {name: tuple(sorted(some, key=lambda row: -row[0])[:_NAMED]) for name, some in both.items()}
+        return Look(self.seen + other.seen, sums, tops, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +238,6 @@ def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
     Returns
     -------
     tuple of Finding
-
-    Raises
-    ------
-    TraceError
-        If the log as a whole is shifted by one token.
 
     Examples
     --------
@@ -264,19 +275,21 @@ def _seen(traces: TraceSet, tokens: BoolArray) -> Look:
 
 
 def odd_mean_ratio(summary: Summary) -> float | None:
-    """Return mean rho where it is clearly not 1, else None.
+    """Return mean rho where it is not 1, by 1e-4 and by more than its 95 % interval is wide (four standard errors).
 
-    By 1e-4, and further than its 95 % interval is wide (four standard errors), or since all ratios are on one side.
+    Below 1 it can be that few tokens of a large ratio are missing from a sample: it must be so by more than tokens have
+    that are as rare, and raised twenty-fold. Or all ratios are on one side of 1, in tokens that are not certain.
     """
     length = summary["length"]
     ratio = clustered_ratio(length + summary["surrogate_sum"], length, summary.prompt, 0.95, low=0.0)
     far, width = abs(ratio.value - 1.0), ratio.high - ratio.low
-    return ratio.value if far > _NEAR and (0.0 < width < far or _one_sided(summary)) else None
+    clear = 0.0 < width < far and (ratio.value > 1.0 or far * summary.tokens > _UNSEEN)
+    return ratio.value if far > _NEAR and (clear or _one_sided(summary)) else None
 
 
 def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that mean rho is not 1: above it by a bet, since the interval of the mean is too narrow in honest logs."""
-    if (ratio := odd_mean_ratio(s)) is None:
+    if (ratio := odd_mean_ratio(s)) is None or _hopeless(s).all():
         return
     if ratio < 1.0:
         text = (
@@ -314,15 +327,16 @@ def _ends(s: Summary) -> tuple[float, float]:
 
 
 def _is_one_ratio(s: Summary) -> bool:
-    """Return whether log theta - log roll is one number, not 0, on all of three or more tokens."""
-    low, high = _ends(s)
-    return s.tokens > 2 and high - low < 1e-6 and abs(low) > 1e-6
+    """Return whether log theta - log roll is one number, not 0, on three or more tokens that differ."""
+    (low, high), n = _ends(s), s.tokens
+    x, xx = (s.looks["temperature"].sums[name] for name in ("x", "xx"))
+    return n > 2 and high - low < 1e-6 and abs(low) > 1e-6 and n * xx - x * x > _VARIED * n * n
 
 
 def _one_sided(s: Summary) -> bool:
-    """Return whether log theta - log roll is one number, or has one sign on 20 tokens or more."""
+    """Return whether no log theta - log roll is above 0, or none below, in tokens that are not certain."""
     low, high = _ends(s)
-    return _is_one_ratio(s) or (s.tokens >= 20 and (high <= 0.0 or low >= 0.0))
+    return (high <= 0.0 or low >= 0.0) and -s.looks["temperature"].sums["x"] > _UNCERTAIN
 
 
 def _say_one_ratio(s: Summary, look: Look) -> Iterable[Finding]:
@@ -466,7 +480,7 @@ def _alike_rewards(s: Summary) -> int:
 
 
 def _say_equal_rewards(s: Summary, look: Look) -> Iterable[Finding]:
-    if np.ptp(s["reward"]) == 0.0:
+    if len(s) > 1 and np.ptp(s["reward"]) == 0.0:
         text = "all rewards are equal: asymptotic intervals of the gain rest on no variation, and are too narrow"
         yield Kind.EQUAL_REWARDS.finding(text, len(s))
 
@@ -548,13 +562,128 @@ def _first_again(s: Summary, twice: set[int]) -> str:
     return ""
 
 
+# --- whether the columns belong together -----------------------------------------------------------------------------
+
+
+def _evident(s: Summary) -> float:
+    """Return the evidence, in nats, that chance gives some response of an honest log once in a thousand logs."""
+    return math.log(4 * len(s) / _FALSE_ALARM)
+
+
+def _look_belonging(part: Part) -> Look:
+    """Keep the responses with the most evidence, and what is said of them."""
+    found, traces = part.belongs, part.traces
+    rows: dict[str, tuple[tuple[float, str, str], ...]] = {}
+    for row, (name, text) in found.said.items():
+        evidence = float(getattr(found, name)[row])
+        rows[name] = (*rows.get(name, ()), (evidence, traces.where[row], text))
+    sums = {"odd": found.odd, **{str(lag): evidence for lag, evidence in found.lagged.items()}}
+    return Look(sums=sums) + Look(rows=rows)
+
+
+def _say_belonging(s: Summary, look: Look) -> Iterable[Finding]:
+    """Name responses whose columns do not belong together; speak of the whole log where no response alone shows it."""
+    limit, hopeless = _evident(s), _hopeless(s)
+    shifted, swapped, unlike = (s[name] >= limit for name in ("misaligned", "swapped", "unrelated"))
+    unlike &= ~(shifted | swapped | hopeless)
+    if n := int(hopeless.sum()):
+        first = _first_place(s, hopeless)
+        text = (
+            f"{many(n, 'response')} with train log-probs below {_HOPELESS:g} on average, worse than uniform: not this "
+            f"model's scores of these tokens (first: {first})"
+        )
+        yield Kind.WRONG_MODEL.finding(text, n, first)
+    if whole := "" if (shifted | hopeless).any() else _over_the_whole_log(s, look, limit):
+        yield Kind.MISALIGNED.finding(f"over the whole log, train_logprobs {whole}", len(s))
+    elif n := int((shifted | unlike).sum()):
+        places, first = _named(look, ("misaligned", "unrelated"), limit)
+        text = f"{many(n, 'response')} whose two columns are not of the same tokens, position by position{first}"
+        yield Kind.MISALIGNED.finding(text, n, *places)
+    if n := int(swapped.sum()):
+        places, first = _named(look, ("swapped",), limit)
+        yield Kind.SWAPPED.finding(f"{many(n, 'response')} with train_logprobs of another response{first}", n, *places)
+
+
+def _over_the_whole_log(s: Summary, look: Look, limit: float) -> str:
+    """Say where theta's log-probs stand, if all of them together show it."""
+    lags = {name: evidence for name, evidence in look.sums.items() if name != "odd"}
+    lag = max(lags, key=lags.__getitem__)
+    if lags[lag] >= limit:
+        side = "later" if int(lag) > 0 else "earlier"
+        return f"stand {many(abs(int(lag)), 'token')} {side} than rollout_logprobs"
+    unrelated = look.sums["odd"] >= limit and Shape(s).alike < _ALIKE
+    return "tell nothing of rollout_logprobs: they are not of the same tokens" if unrelated else ""
+
+
+def _hopeless(s: Summary) -> BoolArray:
+    """Return which responses have train log-probs that are worse than uniform, and likely tokens [N]."""
+    train, length = s["train_sum"], s["length"]
+    return np.asarray((length > 7) & (train < _HOPELESS * length) & (train - s["log_ratio_sum"] > -5.0 * length))
+
+
+def _named(look: Look, names: Iterable[str], limit: float) -> tuple[list[str], str]:
+    """Return the places of responses with enough evidence, and what is said of the first."""
+    rows = [(natural(place), place, said) for n in names for e, place, said in look.rows.get(n, ()) if e >= limit]
+    rows.sort()
+    return [place for _, place, _ in rows], f" (first: {rows[0][1]}: {rows[0][2]})" if rows else ""
+
+
+def _coarse(s: Summary) -> bool:
+    """Return whether both columns hold numbers of half precision, of which some are equal by chance."""
+    return all(
+        any(not s.looks[f"{name} rounding"].sums[f"not {dtype}"] for dtype in _BITS) for name in ("rollout", "train")
+    )
+
+
 def _say_copied(s: Summary, look: Look) -> Iterable[Finding]:
-    if not look.sums["unequal"]:
+    uncertain, same = s["uncertain"].astype(np.float64), s["same"].astype(np.float64)
+    told, equal = uncertain.sum(), same.sum()
+    if _copied(s):
         text = (
             "both policies' log-probs are bitwise identical: one was copied from the other (bypass mode?), and the "
             "zero divergence proves nothing"
         )
         yield Kind.COPIED.finding(text, s.tokens)
+    elif told >= _COPIED_TOKENS and equal >= (0.999 if _coarse(s) else 0.3) * told:
+        text = (
+            f"both policies' log-probs are the same, but for rounding, on {equal / told:.4g} of the uncertain tokens: "
+            "one was copied from the other there, and the divergence proves nothing"
+        )
+        yield Kind.COPIED.finding(text, equal)
+    else:
+        evidence = np.maximum(*(_beyond_rate(s[name].astype(np.float64), uncertain) for name in ("same", "close")))
+        copied = evidence >= _evident(s)
+        if n := int(copied.sum()):
+            text = (
+                f"{many(n, 'response')} whose log-probs are the same under both policies, which those of the others "
+                f"are not: copied from one column to the other (first: {_first_place(s, copied)})"
+            )
+            yield Kind.COPIED.finding(text, uncertain[copied].sum(), _first_place(s, copied))
+
+
+def _beyond_rate(hits: FloatArray, of: FloatArray) -> FloatArray:
+    """Return the evidence of each response, in nats, that it has more hits than eight times the usual odds give.
+
+    Usual is the half of the responses that have the least.
+    """
+    share = hits / np.maximum(of, 1.0)
+    usual = (share <= np.median(share[of > 0])) if (of > 0).any() else of > 0
+    rate = hits[usual].sum() / max(of[usual].sum(), 1.0)
+    rate = max(8.0 * rate / (1.0 + 7.0 * rate), 0.05)
+    more = np.clip(share, rate, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = np.where(more < 1.0, (1.0 - more) * np.log((1.0 - more) / (1.0 - rate)), 0.0)
+    return np.asarray(of * (more * np.log(more / rate) + rest))
+
+
+def _first_place(s: Summary, rows: BoolArray) -> str:
+    """Return where the first of some responses stands; empty where the log is not at hand."""
+    first = int(np.argmax(rows))
+    for traces in s.log or ():
+        if first < len(traces):
+            return traces.where[first]
+        first -= len(traces)
+    return ""
 
 
 def _copied(s: Summary) -> bool:
@@ -606,7 +735,7 @@ def _look_both_zero(part: Part) -> Look:
 
 def _say_both_zero(s: Summary, look: Look) -> Iterable[Finding]:
     """Say whether tokens with both log-probs exactly 0 stand in blocks, as padding does, or are scattered."""
-    n, at_ends = look.seen.count, s.looks["equal tails"].sums["tokens"]
+    n, at_ends = look.seen.count, s["tail"].sum()
     if s.tokens < _PADDED_TOKENS or n <= max(_PADDED * s.tokens, at_ends) or _copied(s):
         return
     text = f"both log-probs are exactly 0 on {n} of {many(s.tokens, 'token')} (first: {look.seen.first})"
@@ -618,22 +747,18 @@ def _say_both_zero(s: Summary, look: Look) -> Iterable[Finding]:
         yield Kind.ROUNDING.finding(text, n, look.seen.first)
 
 
-def _look_equal_tails(part: Part) -> Look:
-    """Look for responses that end in many tokens, or consist of tokens, with bitwise equal log-probs."""
-    tail, where = part.signs["tail"], part.traces.where
-    padded = (tail >= _PADDING_TAIL) | (tail == part.traces.lengths)
-    first = where[int(np.argmax(padded))] if padded.any() else ""
-    return Look(Seen(int(padded.sum()), first), {"tokens": float(tail[padded].sum())})
-
-
 def _say_equal_tails(s: Summary, look: Look) -> Iterable[Finding]:
-    if look.seen.count and not _copied(s):
-        tokens = look.sums["tokens"]
+    """Say that responses end in tokens that are all alike, more than eight times the odds of a 0 elsewhere explain."""
+    tail, zeros = s["tail"].astype(np.float64), s.tokens - s.looks["rollout rounding"].seen.count
+    usual = max(_PADDING_LEAST, (zeros - tail.sum()) / max(1.0, s.tokens - tail.sum()))
+    padded = (tail > 1) & (tail * math.log((1.0 + 7.0 * usual) / (8.0 * usual)) >= _evident(s))
+    if padded.any():
+        tokens, first = tail[padded].sum(), _first_place(s, padded)
         text = (
-            f"{many(look.seen.count, 'response')} ending in tokens where both log-probs are bitwise equal, "
-            f"{tokens:.0f} in all: padding? They count as policy tokens here; mask them (first: {look.seen.first})"
+            f"{many(int(padded.sum()), 'response')} ending in tokens where both log-probs are alike, and the same over "
+            f"and over, {tokens:.0f} in all: padding? They count as policy tokens here; mask them (first: {first})"
         )
-        yield Kind.PADDING.finding(text, tokens, look.seen.first)
+        yield Kind.PADDING.finding(text, tokens, first)
 
 
 def _fillers(name: str) -> Check:
@@ -652,45 +777,6 @@ def _fillers(name: str) -> Check:
 
 
 # --- columns that are not what they say ----------------------------------------------------------------------------
-
-
-def _look_shift(part: Part) -> Look:
-    """Refuse responses that are off by one: there, theta's value at t is roll's at t + 1 (or t - 1), and so before.
-
-    Looked at: tokens with |d| > 0.01 and neighbours on both sides. A token speaks for a shift if both values
-    that would then be of one token agree, to a fifth of |d|. A response is refused if all of at least three
-    agree to a thousandth, or at least five and four in five of them agree; a log if half of at least 20 do.
-    """
-    count, traces = part.signs["telling"], part.traces
-    sums = {"tokens": float(count.sum()), "before": part.totals["gap"]}
-    for name in ("earlier", "later"):
-        near, same = part.signs[f"near_{name}"], part.signs[f"same_{name}"]
-        shifted = ((count >= 3) & (same == count)) | ((near >= 5) & (near >= 0.8 * count))
-        if shifted.any():
-            one = traces.select(np.arange(len(traces)) == np.argmax(shifted))
-            its = token_signs(one.rollout, one.train, one.starts, compiled=False)
-            before, after = (float(its.totals[w][0] / its.responses["telling"][0]) for w in ("gap", f"after_{name}"))
-            raise _shifted(one.where[0], name, before, after)
-        sums |= {name: float(near.sum()), f"after {name}": part.totals[f"after_{name}"]}
-    return Look(sums=sums)
-
-
-def _say_shift(s: Summary, look: Look) -> Iterable[Finding]:
-    """Refuse a log where no response alone shows it, but all of them together do."""
-    tokens = look.sums["tokens"]
-    for name in ("earlier", "later"):
-        if tokens >= 20 and look.sums[name] >= 0.5 * tokens:
-            before, after = (look.sums[what] / tokens for what in ("before", f"after {name}"))
-            raise _shifted("over the whole log", name, before, after)
-    return ()
-
-
-def _shifted(place: str, name: str, before: float, after: float) -> TraceError:
-    return TraceError(
-        f"{place}: train_logprobs stand one token {name} than rollout_logprobs: moving them by one takes the "
-        f"mean |difference| from {before:.3g} to {after:.3g}. Align them in the export "
-        "(index t of both must be the same token)"
-    )
 
 
 def _look_suprema(part: Part) -> Look:
@@ -1049,7 +1135,7 @@ def contradiction(summary: Summary, name: str, why: str) -> Finding:
 
 #: Every check, in the order in which they are said.
 CHECKS: tuple[Check, ...] = (
-    Check("shift", _say_shift, _look_shift),
+    Check("belonging", _say_belonging, _look_belonging),
     Check("suprema", _say_impossible, _look_suprema),  # also held against what is assumed
     Check("ends", look=_look_ends),
     _zeros("rollout"),
@@ -1072,7 +1158,7 @@ CHECKS: tuple[Check, ...] = (
     Check("advantages", _say_advantages, needs="reward"),
     Check("equal rewards", _say_equal_rewards, needs="reward"),
     Check("both zero", _say_both_zero, _look_both_zero),
-    Check("equal tails", _say_equal_tails, _look_equal_tails),
+    Check("equal tails", _say_equal_tails),
     _fillers("rollout"),
     _fillers("train"),
     Check("exact columns", _say_exact),

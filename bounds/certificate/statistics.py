@@ -16,20 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray
+from bounds.certificate.belonging import Belonging, belonging
 from bounds.divergence.rows import k2, k3
 from bounds.logs.traces import NO_PROMPT_TEXT, TraceSet, beginning, fingerprint
 from bounds.masks.statistics import OFF_POLICY, Tokens, pooled
 
 #: Compiling takes two seconds: not worth it for a log with fewer tokens.
 WORTH_COMPILING = 2**20
-#: A token with a larger |d| can tell a shift by one.
-SHIFT_GAP = 0.01
-#: Another token's value agrees if it is off by no more than this share of |d|; or is the same.
-SHIFT_NEAR, SHIFT_SAME = 0.2, 1e-3
 #: A log-prob of exactly 0 is ordinary where the other policy is above this.
 TRUE_ZERO = -1e-3
+#: Padding is 0 in one policy and no farther from it in the other, or one improbable value in both; it comes abruptly.
+ALIKE, IMPROBABLE, ABRUPT = 0.01, -5.0, 0.05
 #: Log-probs above this are positive.
 POSITIVE = 1e-6
+#: Log-probs that differ by no more than this share of roll's are the same, but for a rounding; or close.
+SAME, CLOSE = 1e-5, 1e-4
 
 _PIECE = 2**15
 _MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
@@ -37,15 +38,11 @@ _MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S
 _SUMMED = ("log_ratio_sum", "k3_sum", "surrogate_sum", "shortfall_sum")
 #: Of each response, with d = log theta - log roll and rho = exp(d): sums of d, k3, rho - 1 and (1 - rho)^+; ends of d.
 SUMS = np.dtype([(name, np.float64) for name in (*_SUMMED, "least", "largest")])
-#: Of each response: how many tokens at its end are equal; how many tell a shift, how many of these agree with theta
-#: being one token early, or late, and how many are then the same.
-SIGNS = np.dtype(
-    [(n, np.int64) for n in ("tail", "telling", "near_earlier", "same_earlier", "near_later", "same_later")]
-)
-_ADDED = ("gap", "after_earlier", "after_later", "x", "d", "xx", "dd", "xd")
+#: Of each response: how many tokens at its end are padding; how many are not certain, and of these the same, or close.
+SIGNS = np.dtype([(n, np.int64) for n in ("tail", "uncertain", "same", "close")])
+_ADDED = ("x", "d", "xx", "dd", "xd")
 _COUNTED = ("unequal", "rollout_numbers", "train_numbers", "rollout_zeros", "train_zeros", "positive")
-#: Of all tokens: sums of the |d| that tell a shift, and of what is left of them if there is one; sums over d and
-#: x = log roll; counts of what is odd, and of what is no 0.
+#: Of all tokens: sums over d and x = log roll; counts of what is odd, and of what is no 0.
 TOTALS = np.dtype([(n, np.float64) for n in _ADDED] + [(n, np.int64) for n in _COUNTED])
 
 
@@ -68,9 +65,9 @@ class Signs(NamedTuple):
 class Part:
     """A part of a log (one response at least), with what was computed of its tokens for every column and every check.
 
-    ``sums``, ``signs`` [N] and ``totals`` are as :data:`SUMS`, :data:`SIGNS` and :data:`TOTALS` say, ``positions`` as
-    :func:`position_sums`. ``suprema``: whether to look for the least divergences that single tokens imply (it costs as
-    much as all the rest).
+    ``sums``, ``signs`` [N] and ``totals`` are as :data:`SUMS`, :data:`SIGNS` and :data:`TOTALS` say, ``positions`` and
+    ``belonging`` as :func:`position_sums` and :func:`belonging`. ``suprema``: whether to look for the least divergences
+    that single tokens imply (it costs as much as all the rest).
     """
 
     traces: TraceSet
@@ -78,6 +75,7 @@ class Part:
     signs: npt.NDArray[Any]
     positions: Mapping[str, FloatArray]
     totals: Mapping[str, float]
+    belongs: Belonging
     suprema: bool
 
     @classmethod
@@ -87,7 +85,9 @@ class Part:
         sums = token_sums(traces.rollout, traces.train, traces.starts, alike, compiled=compiled)
         signs = token_signs(traces.rollout, traces.train, traces.starts, compiled=compiled)
         totals = {name: signs.totals[name][0].item() for name in TOTALS.names or ()}
-        return cls(traces, sums.responses, signs.responses, position_sums(traces, sums, alike), totals, suprema)
+        positions = position_sums(traces, sums, alike)
+        belong = belonging(traces, sums.responses["k3_sum"])
+        return cls(traces, sums.responses, signs.responses, positions, totals, belong, suprema)
 
     def total(self, values: FloatArray | None) -> FloatArray | None:
         """Return the sums [N] of values [tokens] over each response."""
@@ -105,6 +105,10 @@ _Column = Callable[[Part], npt.NDArray[Any] | None]
 
 def _sum(name: str) -> _Column:
     return lambda part: np.ascontiguousarray(part.sums[name])
+
+
+def _sign(name: str) -> _Column:
+    return lambda part: part.signs[name].astype(np.int32)
 
 
 def _exact(name: str) -> _Column:
@@ -173,6 +177,11 @@ COLUMNS: Mapping[str, _Column] = MappingProxyType(
         "beginning": lambda part: beginning(part.traces),
         "prompt_number": _prompt_text("number"),
         "prompt_likeness": _prompt_text("likeness"),
+        "train_sum": lambda part: part.total(part.traces.train),
+        "misaligned": lambda part: part.belongs.misaligned.astype(np.float32),  # evidence, in nats
+        "swapped": lambda part: part.belongs.swapped.astype(np.float32),
+        "unrelated": lambda part: part.belongs.unrelated.astype(np.float32),
+        **{name: _sign(name) for name in SIGNS.names or ()},
     }
 )
 
@@ -324,11 +333,11 @@ def token_signs(roll: FloatArray, theta: FloatArray, starts: IntArray, *, compil
     """Return what is odd; parameters as of :func:`token_sums`."""
     found = Signs(np.zeros(starts.size - 1, SIGNS), np.zeros(1, TOTALS))
     if (kernel := _kernel(compiled)) is not None:
-        kernel.fill_signs(roll, theta, starts, *found, (SHIFT_GAP, SHIFT_NEAR, SHIFT_SAME, TRUE_ZERO, POSITIVE))
+        kernel.fill_signs(roll, theta, starts, *found, (SAME, CLOSE, ALIKE, IMPROBABLE, ABRUPT, TRUE_ZERO, POSITIVE))
         return found
     for some, tokens in _pieces(starts):
         cut = starts[some.start : some.stop + 1] - tokens.start
-        _fill_shift(roll[tokens], theta[tokens], cut, found.responses[some], found.totals[0])
+        _fill_copies(roll[tokens], theta[tokens], cut, found.responses[some])
         _fill_tails(roll[tokens], theta[tokens], cut, found.responses["tail"][some])
         _fill_totals(roll[tokens], theta[tokens], found.totals[0])
     return found
@@ -368,30 +377,23 @@ def _fill_sums(d: FloatArray, starts: IntArray, weights: FloatArray, found: Sums
         at[: sums.size] += sums
 
 
-def _fill_shift(roll: FloatArray, theta: FloatArray, starts: IntArray, responses: Any, total: Any) -> None:
-    gap = np.abs(theta - roll)
-    gap[starts[:-1]] = gap[starts[1:] - 1] = 0.0  # no neighbours on both sides
-    telling = gap > SHIFT_GAP
-    responses["telling"] = _counts(np.flatnonzero(telling), starts)
-    tells = telling.astype(np.float64)
-    gap *= tells
-    total["gap"] += gap.sum()
-    after = np.zeros(gap.size)
-    for name, ahead, behind in (("earlier", theta, roll), ("later", roll, theta)):
-        apart = np.abs(ahead[:-1] - behind[1:])  # of the values that a shift by one would pair
-        np.maximum(apart[:-1], apart[1:], out=after[1:-1])
-        near = np.flatnonzero(after < SHIFT_NEAR * gap)
-        responses[f"near_{name}"] = _counts(near, starts)
-        responses[f"same_{name}"] = _counts(near[after[near] < SHIFT_SAME * gap[near]], starts)
-        total[f"after_{name}"] += _dot(after, tells)
+def _fill_copies(roll: FloatArray, theta: FloatArray, starts: IntArray, responses: Any) -> None:
+    gap, uncertain = np.abs(theta - roll), roll < TRUE_ZERO
+    close = np.flatnonzero((gap <= -CLOSE * roll) & uncertain)
+    responses["uncertain"] = np.add.reduceat(uncertain, starts[:-1], dtype=np.int64)
+    responses["close"] = _counts(close, starts)
+    responses["same"] = _counts(close[gap[close] <= -SAME * roll[close]], starts)
 
 
 def _fill_tails(roll: FloatArray, theta: FloatArray, starts: IntArray, tail: IntArray) -> None:
     last = starts[1:] - 1
-    for i in np.flatnonzero(roll[last] == theta[last]):
-        tokens = slice(starts[i], starts[i + 1])
-        unequal = np.flatnonzero(roll[tokens] != theta[tokens])
-        tail[i] = starts[i + 1] - starts[i] - (unequal[-1] + 1 if unequal.size else 0)
+    nothing = (np.abs(theta - roll) <= ALIKE) & ((roll == 0.0) | (theta == 0.0))
+    empty = nothing | ((theta == roll) & (roll < IMPROBABLE) & (roll == np.repeat(roll[last], np.diff(starts))))
+    for i in np.flatnonzero(empty[last]):
+        its = slice(starts[i], starts[i + 1])
+        n = empty[its].size if empty[its].all() else int(np.argmin(empty[its][::-1]))
+        before = starts[i + 1] - n - 1
+        tail[i] = n if before < starts[i] or abs(roll[before] - roll[before + 1]) > ABRUPT else 0
 
 
 def _fill_totals(roll: FloatArray, theta: FloatArray, total: Any) -> None:
