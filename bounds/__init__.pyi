@@ -82,6 +82,7 @@ def read_traces(
     train_policy: str | None = ...,
     max_line: float = ...,
     max_ratio: float = ...,
+    drop_incomplete: bool = ...,
 ) -> TraceSet: ...
 def unified(
     profile: Profile | None = ...,

@@ -136,7 +136,8 @@ def confidence_level(value: object) -> float:
     """Return a confidence level, strictly between 0 and 1."""
     level = number("confidence", value)
     if not 0.0 < level < 1.0:
-        refuse("confidence", "a number strictly between 0 and 1", level)
+        percent = f" (for {level:g}% write {level / 100.0:g})" if 1.0 < level < 100.0 else ""
+        refuse("confidence", "a number strictly between 0 and 1", f"{level}{percent}")
     return level
 
 

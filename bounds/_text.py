@@ -220,11 +220,24 @@ def _parts(word: str, width: int) -> list[str]:
     return parts
 
 
-def plain(renderable: object, width: int = 118) -> str:
-    """Return what a rich renderable looks like without a terminal."""
+class _Paper(io.StringIO):
+    """Text that is written for something of an encoding: where that is not UTF-8, rich draws lines in ASCII."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding."""
+        return self._encoding
+
+
+def plain(renderable: object, width: int = 118, encoding: str = "utf-8") -> str:
+    """Return what a rich renderable looks like without a terminal; what is not UTF-8 gets tables in ASCII."""
     from rich.console import Console
 
-    text = io.StringIO()
+    text = _Paper(encoding)
     Console(file=text, width=width, color_system=None, highlight=False).print(renderable)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 

@@ -105,7 +105,11 @@ def test_bstar_profile_file_and_options(capsys, tmp_path):
         (["certify", "--format", "x"], "unknown format 'x'"),
         (["figures", "comparisom"], "unknown figure 'comparisom'; did you mean 'comparison'"),
         (["nothing"], "unknown command 'nothing' (trm-bounds --help)"),
-        ([], "missing command (trm-bounds --help)"),
+        (["certify", "--confidence", 95], "got confidence=95.0 (for 95% write 0.95)"),
+        (["certify", "--require", "improvement>=x"], "--require improvement>=: must be a number, got 'x'"),
+        (["certify", "--require", "improvement>0"], "did you mean 'improvement>=0'?"),
+        (["certify", "--require", "b_star=0.1"], "did you mean 'b_star<=0.1'?"),
+        (["certify", "--mask", "seq_max_k2<0.05"], "did you mean seq_max_k2<=0.05?"),
     ],
 )
 def test_bad_input_exits_2_with_one_clear_line(capsys, arguments, message):
@@ -114,6 +118,12 @@ def test_bad_input_exits_2_with_one_clear_line(capsys, arguments, message):
     assert message in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    assert out == run(capsys, "--help")[1]
 
 
 def test_certify_without_path_is_the_embedded_example(capsys):

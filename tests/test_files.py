@@ -170,6 +170,34 @@ def test_a_value_just_outside_is_shown_as_it_is():
         bounds.TraceSet.from_records([{**ROW, "tv": [0.1, 1.0000021]}])
 
 
+def test_a_last_line_that_is_still_being_written_is_left_out_and_said(log, capsys):
+    text = log.read_text()
+    log.write_text(text + text.splitlines()[0][:-40])
+    assert main(["certify", str(log), "--horizon", "64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["responses"] == 16
+    assert [w for w in found["warnings"] if "log.jsonl:17: row 16" in w and "--drop-incomplete" in w]
+    assert main(["certify", str(log), "--horizon", "64", "--json", "--drop-incomplete"]) == 0
+    assert "17" not in str(json.loads(capsys.readouterr().out)["warnings"])
+    log.write_text(text + text.splitlines()[0][:-40] + "\n" + text)  # in the middle, it is damaged
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl:17: row 16"):
+        bounds.read_traces(log)
+    log.write_text(text[:-40])
+    assert len(bounds.read_traces(log)) == 15
+    log.write_text(text.splitlines()[0][:-40])
+    with pytest.raises(bounds.TraceError, match=r"log.jsonl:1: row 0"):
+        bounds.read_traces(log)
+
+
+def test_tables_are_drawn_in_ascii_where_there_is_no_unicode(log):
+    command = [sys.executable, "-m", "bounds", "explain", str(log), "--horizon", "64"]
+    for encoding, line in (("ascii", b"-----"), ("utf-8", "─".encode())):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, capture_output=True, env=environment, check=True)
+        assert line in done.stdout
+        assert b"?" not in done.stdout
+
+
 # --- a log that is read again with a file more --------------------------------------------------------------------
 
 

@@ -286,7 +286,25 @@ def test_an_index_column_is_dropped_if_it_counts(tmp_path):
     [
         ("a.csv", "mean_kk\n1\n", "a.csv: unknown field 'mean_kk'; did you mean 'mean_kl'"),
         ("a.csv", "delta,mean_kl\n1,0\n2,0\n", "a.csv: column delta must hold one value"),
-        ("a.csv", "mean_kl\nx\n", r"a.csv: mean_kl must be an array of numbers"),
+        ("a.csv", "mean_kl\nx\n", r"a.csv: .*row 0, column mean_kl must be a number, got 'x'"),
+        (
+            "a.csv",
+            "mean_kl;mean_tv\n0;0,5\n",
+            r"row 0, column mean_tv must be a number, got '0,5' \(a decimal comma\? Write 0.5",
+        ),
+        ("a.csv", "mean_kl\n0.1\n0,001\n", r"row 1, column mean_kl must be a number, got '0,001' .*Write 0.001"),
+        (
+            "a.csv",
+            "mean_kl,mean_tv\n0,1\n0,1,0,5\n",
+            "row 1 has 4 cells for the 2 columns; numbers are",
+        ),
+        ("a.tsv", "mean_kl\tmean_tv\n0\t1\n0\n", "row 1 has 1 cell for the 2 columns"),
+        ("a.csv", "mean_kl,mean_kl\n0,0\n", "a column stands in it twice"),
+        (
+            "a.json",
+            '{"mean_kl": {"0": 1, "2": 1}}',
+            "mean_kl must be a number, a list, or as DataFrame.to_json writes it",
+        ),
         ("a.csv", "", r"a.csv: cannot be read as .csv"),
         ("a.json", "[1]", "a.json: cannot be read as .json: it must hold one JSON object"),
         ("a.json", "{", "a.json: cannot be read as .json"),
@@ -294,7 +312,7 @@ def test_an_index_column_is_dropped_if_it_counts(tmp_path):
         ("a.json", '{"T": 2, "mean_kl": [1]}', "a.json: mean_kl must be an array with one entry"),
         ("a.parquet", "PAR", "a.parquet: cannot be read as .parquet"),
         ("a.npz", "no", "a.npz: cannot be read as .npz"),
-        ("a.txt", "", "a.txt: a profile is read from .json, .npz, .csv, .parquet, got .txt"),
+        ("a.txt", "", "a.txt: a profile is read from .json, .npz, .csv, .tsv, .parquet, got .txt"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, text, message):
@@ -302,6 +320,20 @@ def test_bad_files_are_named(tmp_path, name, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         bounds.Profile.read(path)
+
+
+@pytest.mark.parametrize("way", ["to_json", "tabs", "semicolons", "with an index", "quoted"])
+def test_a_table_is_read_as_pandas_and_spreadsheets_write_it(tmp_path, way):
+    frame = pd.DataFrame(TABLE)
+    path = tmp_path / {"to_json": "p.json", "tabs": "p.tsv"}.get(way, "p.csv")
+    if way == "to_json":
+        frame.to_json(path)
+    else:
+        separator = {"tabs": "\t", "semicolons": ";"}.get(way, ",")
+        frame.to_csv(path, sep=separator, index=way == "with an index", quoting=1 if way == "quoted" else 0)
+    profile = bounds.Profile.read(path)
+    assert profile.T == 3
+    np.testing.assert_array_equal(profile.mean_kl, TABLE["mean_kl"])
 
 
 def test_a_pickle_in_npz_is_not_run(tmp_path):
@@ -335,7 +367,7 @@ def test_reward_ranges_and_gaps_from_files(tmp_path):
     [
         ('{"T": 2, "delta": 1, "delta": 2}', "a key stands in it twice"),
         ('{"T": 2, "delta": 1' + "0" * 400 + "}", None),
-        ("mean_tv\n0.1\n\n0.3\n", r"mean_tv\[1\] must be a number in \[0, 1\], got mean_tv\[1\]=nan"),
+        ("mean_tv\n0.1\n\n0.3\n", "row 1, column mean_tv must be a number, got ''"),
         ("t,mean_tv\n100,0.1\n101,0.2\n", "column t must count the positions"),
     ],
 )

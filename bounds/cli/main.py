@@ -69,8 +69,8 @@ def trm_bounds() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command, and return its exit code."""
-    typed = sys.argv[1:] if argv is None else list(argv)
+    """Run one command, and return its exit code; without one, show the help."""
+    typed = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     _prepare_streams()
     try:
         if _COMPLETE in os.environ:

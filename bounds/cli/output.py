@@ -27,7 +27,7 @@ def show(renderable: object) -> None:
     if console.is_terminal:
         console.print(renderable)
     else:
-        print(plain(renderable))
+        print(plain(renderable, encoding=sys.stdout.encoding or "utf-8"))
 
 
 @contextlib.contextmanager

@@ -44,9 +44,15 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
     for text in texts:
         found = re.fullmatch(r"(.*?)([<>]=)(.*)", text, re.DOTALL)
         if found is None:
-            raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}")
+            meant = re.sub(r"(?<![<>])([<>])(?!=)|==?", lambda m: f"{m[1] or '<'}=", text)
+            hint = f"; did you mean {meant!r}?" if re.fullmatch(r"[^<>=]+[<>]=[^<>=]+", meant) else ""
+            raise ValueError(f"--require must be QUANTITY<=VALUE or QUANTITY>=VALUE, got {text!r}{hint}")
         name, sign, value = (part.strip() for part in found.groups())
-        if (limit := parse_number(value)) != limit:
+        try:
+            limit = parse_number(value)
+        except ValueError as error:
+            raise ValueError(f"--require {name}{sign}: {error}") from None
+        if limit != limit:
             raise ValueError(f"--require needs a number to compare with, got {text!r}")
         require.append((name, sign, limit))
     return require

@@ -66,6 +66,7 @@ log = group(
            help="leave responses with missing values out, and say so"),
     option("--train-policy", metavar="P", shell_complete=suggest(lambda: _POLICIES), rare=True,
            help=f"how theta relates to the responses: {', '.join(_POLICIES)}"),
+    option("--drop-incomplete", is_flag=True, rare=True, help="no warning of a last line that is still being written"),
     option("--max-line", type=number, default="64", metavar="MIB", rare=True, help="the longest record of a file"),
     option("--max-ratio", type=number, default="200", metavar="X", rare=True,
            help="how many times as large as on disk a file may be, unpacked"),

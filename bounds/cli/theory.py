@@ -49,7 +49,7 @@ def _known(support_may_differ: bool, **fields: Any) -> dict[str, Any]:
 @option("--T", "T", type=whole, metavar="N", help="horizon: the cap on policy tokens of a response")
 @_profile
 @option("--profile", type=FILE, metavar="FILE",
-        help=f"CSV, Parquet, JSON or NPZ with arrays [T]: {', '.join(filter(is_array, FIELDS))}")  # fmt: skip
+        help=f"CSV, TSV, Parquet, JSON or NPZ with arrays [T]: {', '.join(filter(is_array, FIELDS))}")  # fmt: skip
 @as_json
 def bstar(profile: str | None, as_json: bool, **fields: Any) -> None:
     """Print every bound for given divergences."""

@@ -46,6 +46,10 @@ class TraceError(ValueError):
     """Something in a log that cannot be used as it is; the message names file, row, field and position."""
 
 
+class IncompleteError(TraceError):
+    """The last line of a file ends within a record: it is still being written, or was cut."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a file may be: its longest record in MiB, and how many times as large as on disk it may become.

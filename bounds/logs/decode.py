@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 import msgspec
 
 from bounds._text import one_line
-from bounds.logs.batch import DEFAULT_LIMITS, Limits, TraceError
+from bounds.logs.batch import DEFAULT_LIMITS, IncompleteError, Limits, TraceError
 
 #: Longest file in bytes that is one JSON array, or one value spread over many lines: it is held in memory.
 MAX_DOCUMENT = 2**29
@@ -123,6 +123,9 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
             raise
         except msgspec.DecodeError:
             return cast(T, msgspec.convert(json.loads(text), decoder.type))
+    except json.JSONDecodeError as error:
+        cut = text.lstrip().startswith(b"{") and not text.endswith((b"\n", b"}"))
+        raise (IncompleteError if cut else TraceError)(f"{where}: {one_line(error)}") from None
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise TraceError(f"{where}: {one_line(error)}") from None
 

@@ -22,7 +22,17 @@ import numpy as np
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds._text import many
-from bounds.logs.batch import DEFAULT_LIMITS, Batch, Limits, Row, TraceError, Wanted, in_batches, natural
+from bounds.logs.batch import (
+    DEFAULT_LIMITS,
+    Batch,
+    IncompleteError,
+    Limits,
+    Row,
+    TraceError,
+    Wanted,
+    in_batches,
+    natural,
+)
 from bounds.logs.checks import Checked, Checker, Reading, Shape, paired, same
 from bounds.logs.decode import look
 from bounds.logs.formats import Format, detect, named, recognised
@@ -47,6 +57,7 @@ def open_log(
     train_policy: str | None = None,
     max_line: float = DEFAULT_LIMITS.max_line,
     max_ratio: float = DEFAULT_LIMITS.max_ratio,
+    drop_incomplete: bool = False,
 ) -> Log:
     """Find the logged responses of any trainer, of any size; they are read when they are needed.
 
@@ -71,6 +82,8 @@ def open_log(
     max_line, max_ratio : float
         The longest record in MiB (numbers take up to sixteen times as much memory), and how many times as large as on
         disk a compressed file may be; above 0.
+    drop_incomplete : bool
+        A last line that ends within a record (it is still being written) is left out with a warning; True: without.
 
     Returns
     -------
@@ -100,7 +113,7 @@ def open_log(
     files, notes = _find("paths", paths, named(format), limits)
     scored, more = ((), ()) if train is None else _find("train", train, None, limits)
     cap = _horizon(files) if horizon is None else integer("horizon", horizon, 1, MAX_HORIZON)
-    return Log(files, scored, group_size, cap, reading, limits, (*notes, *more))
+    return Log(files, scored, group_size, cap, reading, limits, (*notes, *more), drop_incomplete=drop_incomplete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,8 @@ class Log:
         What was left out when the files were found.
     changes : tuple of functions
         What each part goes through.
+    drop_incomplete : bool
+        Whether a last line that ends within a record is no matter.
     """
 
     files: tuple[LogFile, ...]
@@ -153,6 +168,7 @@ class Log:
     limits: Limits = DEFAULT_LIMITS
     notes: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    drop_incomplete: bool = False
 
     def __repr__(self) -> str:
         formats = ", ".join(dict.fromkeys(f.format.name for f in self.files))
@@ -219,7 +235,7 @@ class Log:
         checker = Checker(self.reading, self.horizon, trail.shape)
         left_out, responses = LeftOut(), 0
         for file, batches in self._sources(skip, notes):
-            for batch in batches:
+            for batch in batches if file is None else self._complete(batches, notes):
                 seen = checker.check(batch)
                 whole = TraceSet.of_checked(seen)
                 trail.see(whole, seen, file)
@@ -232,6 +248,22 @@ class Log:
         if not responses and not skip:
             raise no_response(left_out)
         yield TraceSet.nothing(self.reading, self.horizon, LeftOut(notes=tuple(notes)))
+
+    def _complete(self, batches: Iterator[Batch], notes: list[str]) -> Iterator[Batch]:
+        """Yield the batches of a file up to a last line that ends within a record, if it is not the only one."""
+        rows = 0
+        try:
+            for batch in batches:
+                yield batch
+                rows += len(batch)
+        except IncompleteError as error:
+            if not rows:
+                raise
+            if not self.drop_incomplete:
+                notes.append(
+                    f"{error}: the last line ends within a record (still being written, or cut?) and is left out "
+                    "(drop_incomplete, --drop-incomplete: then without this warning)"
+                )
 
     def _changed(self, part: TraceSet) -> TraceSet | None:
         for change in self.changes:

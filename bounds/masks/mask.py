@@ -129,9 +129,13 @@ class Criterion:
         clips = bare.startswith(_CLIP)
         match = _CRITERION.fullmatch(bare.removeprefix(_CLIP))
         if match is None:
-            raise ValueError(
-                f"mask criterion must be NAME<=NUMBER or NAME=LOW_HIGH, got {bare!r} (for example seq_max_k2<=0.05)"
+            meant = re.sub(r"([<>])(?!=)", r"\1=", bare)
+            hint = (
+                f"did you mean {meant}?"
+                if meant != bare and _CRITERION.fullmatch(meant)
+                else "for example seq_max_k2<=0.05"
             )
+            raise ValueError(f"mask criterion must be NAME<=NUMBER or NAME=LOW_HIGH, got {bare!r} ({hint})")
         name, value = match["name"], match["value"]
         if name.startswith("ln_trm("):
             name = _canonical(name)

@@ -6,6 +6,7 @@ follow from there. What is not given may follow from what is (:mod:`bounds.rules
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Mapping
@@ -17,9 +18,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import MAX_HORIZON, array, integer, number, refuse, reward_range, unknown
+from bounds._checks import MAX_HORIZON, array, integer, number, parse_number, refuse, reward_range, unknown
 from bounds._rounding import exact, round_up, sqrt_up
-from bounds._text import one_line
+from bounds._text import many, one_line
 from bounds.results import Assumption, jsonable
 from bounds.rules.bound import PUBLISHED, Input
 from bounds.rules.implied import Implied, Quantity
@@ -295,7 +296,7 @@ class Profile:
 
     @classmethod
     def read(cls, path: str | Path, **overrides: Any) -> Self:
-        """Read a profile from CSV, Parquet, JSON or NPZ with the field names as columns or keys.
+        """Read a profile from CSV, TSV, Parquet, JSON or NPZ with the field names as columns or keys.
 
         Columns are per-position arrays; ``T`` is their length unless it is given. ``overrides`` win.
         An index column (``t``, ``position``) is checked to count the positions and then dropped.
@@ -352,7 +353,16 @@ def _json(path: Path) -> dict[str, Any]:
     loaded = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=no_key_twice)
     if not isinstance(loaded, dict):
         raise TypeError("it must hold one JSON object with Profile's names as keys")
-    return loaded
+    return {name: _column_of_frame(name, value) for name, value in loaded.items()}
+
+
+def _column_of_frame(name: str, value: Any) -> Any:
+    """Return what pandas' ``DataFrame.to_json`` writes of a column, {"0": x, "1": y}, as a list."""
+    if not isinstance(value, dict):
+        return value
+    if list(value) != [str(row) for row in range(len(value))]:
+        raise TypeError(f"{name} must be a number, a list, or as DataFrame.to_json writes it, with rows 0, 1, 2, ...")
+    return list(value.values())
 
 
 def _npz(path: Path) -> dict[str, Any]:
@@ -361,15 +371,46 @@ def _npz(path: Path) -> dict[str, Any]:
     return {name: a.item() if a.ndim == 0 else a for name, a in arrays.items()}
 
 
-def _table(path: Path) -> dict[str, Any]:
+def _parquet(path: Path) -> dict[str, Any]:
     import pandas as pd
 
-    frame = pd.read_csv(path, skip_blank_lines=False) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+    frame = pd.read_parquet(path)
     return {str(name): frame[name].to_numpy() for name in frame.columns}
 
 
+def _text_table(path: Path) -> dict[str, Any]:
+    """Read columns of numbers between commas, semicolons or tabs; rows count from 0, below the names."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        separator = max("\t;,", key=first.count)
+        names, *rows = csv.reader(file, delimiter=separator)
+    names = [name.strip() or "Unnamed: 0" for name in names]
+    if len(set(names)) < len(names):
+        raise TypeError(f"a column stands in it twice ({', '.join(names)})")
+    rows = [cells or [""] for cells in rows]
+    for row, cells in enumerate(rows):
+        if len(cells) != len(names):
+            why = "; numbers are written with a point, 0.001" if separator == "," and len(cells) > len(names) else ""
+            raise TypeError(f"row {row} has {many(len(cells), 'cell')} for the {many(len(names), 'column')}{why}")
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return {
+        n: np.array([_cell(text, row, n) for row, text in enumerate(c)]) for n, c in zip(names, columns, strict=True)
+    }
+
+
+def _cell(text: str, row: int, column: str) -> float:
+    try:
+        return parse_number(text)
+    except ValueError:
+        point = text.strip().replace(",", ".")
+        decimal = text.count(",") == 1 and point.replace(".", "", 1).lstrip("-").isdigit()
+        hint = f" (a decimal comma? Write {point})" if decimal else ""
+        raise ValueError(f"row {row}, column {column} must be a number, got {text.strip()!r:.60}{hint}") from None
+
+
 #: How a profile is read, by the suffix of its file; nothing in it is executed: NPZ is read without pickles.
-_READERS = {".json": _json, ".npz": _npz, ".csv": _table, ".parquet": _table}
+_READERS = {".json": _json, ".npz": _npz, ".csv": _text_table, ".tsv": _text_table, ".parquet": _parquet}
 
 
 def _read_values(path: Path) -> dict[str, Any]:
