@@ -221,7 +221,7 @@ def outcome(path, options, folder):
         if len(read(path, options)) < 1:
             raise AssertionError("a log without a response was read")
     except ValueError as error:  # TraceError is one
-        if type(error) is not bounds.TraceError or not str(error):
+        if not isinstance(error, bounds.TraceError) or not str(error):
             (folder / "failing").write_bytes(path.read_bytes())
             raise AssertionError(f"no clear error: {error!r}") from error
         return "refused"
