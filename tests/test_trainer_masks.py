@@ -149,6 +149,10 @@ def test_the_whole_block_of_verl_as_it_is_pasted(text):
 @pytest.mark.parametrize(
     ("text", "own"),
     [
+        (
+            "verl:rollout_is: ~\nrollout_rs: [seq_max_k2, seq_mean_k3]\nrollout_rs_threshold: 0.01",
+            "seq_max_k2<=0.01,seq_mean_k3<=0.01",
+        ),
         ("slime:--use-tis --tis-clip 3", "clip_token_ratio<=3"),
         ("slime:use_tis=true tis_clip_low=0.5 tis_batch_normalize=true", "clip_token_ratio=0.5_2"),
         ("slime:--use-tis --tis-clip-low 0.5 --custom-tis-function-path slime.icepop_function", "token_ratio=0.5_2"),

@@ -35,8 +35,9 @@ ROLL             utils/train_infer_corrections.py, 8eb27cc2d             pi/mu o
 verl and ms-swift clamp d of each token to +-20 before they pool, slime and SkyRL clamp what they compare.
 We clamp nothing but the probabilities in binary_kl: a response with \|d\| > 20 somewhere may be kept by verl or ms-
 swift and dropped here. Ratios are compared by their logarithms here, in float64, and mostly as float32 ratios there:
-rounding decides at a threshold. The policy in the loss (verl's DPPO, use_opsm without use_rollout_logprobs, TRL from
-the second pass over a batch on) is not the one that scored the log: a log answers for the policies that it holds.
+rounding decides at a threshold. The policy in the loss (verl's DPPO and bypass_mode, use_opsm without
+use_rollout_logprobs, TRL from the second pass over a batch on) is not the one that scored the log: a log answers for
+the policies that it holds.
 
 What no log can answer is refused by name: the top-k divergences of DPPO (they need log-probs of k tokens at each place)
 and ROLL's segments (a log keeps policy tokens only, not where a tool's output was).
@@ -221,11 +222,11 @@ def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as typed; nothing, none and null are None, a Python list is a comma."""
+    """Return a value as typed; nothing, none, null and ~ are None, a Python list is a comma."""
     if isinstance(value, list | tuple):
         value = ",".join(str(_text(v)) for v in value)
     text = exact_text(value) if isinstance(value, float) else str(value).strip()
-    return None if value is None or text.lower() in ("", "none", "null") else text
+    return None if value is None or text.lower() in ("", "none", "null", "~") else text
 
 
 def _between(name: str, low: float | None, high: float | None) -> str:
