@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-extras chromium notebooks fuzz coverage lint figures docs bench attack clean
+.PHONY: demo test test-extras chromium notebooks fuzz coverage lint figures docs bench attack mutants clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -43,6 +43,9 @@ coverage: $(VENV)/.core
 
 attack: $(VENV)/.core
 	$(BIN)/python tests/attack.py
+
+mutants: $(VENV)/.dev
+	$(BIN)/python tests/mutants.py
 
 clean:
 	rm -rf $(VENV) build dist docs/_build *.egg-info
