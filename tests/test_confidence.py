@@ -40,6 +40,7 @@ from bounds.intervals.betting import (
     order_free,
     prompt_bets,
 )
+from bounds.intervals.clustered import _standard_error
 from bounds.intervals.ends import two_sided
 from bounds.intervals.star import _log_wealths, _orders
 from bounds.results import Standing
@@ -598,3 +599,12 @@ def test_unknown_methods_and_mismatched_prompts():
         leave_one_out(np.ones(2), np.array([1.0, math.nan]), np.zeros(2, dtype=int), 0.9)
     with pytest.raises(ValueError, match=r"values\[1\] must be 0 or 1 for Clopper-Pearson, got values\[1\]=0.5"):
         clopper_pearson(np.array([0.0, 0.5]), 0.9)
+
+
+def test_one_value_that_is_no_number_leaves_no_standard_error():
+    assert _standard_error(np.array([1.0, math.nan])) == math.inf
+    assert _standard_error(np.array([1.0, math.inf])) == math.inf
+    assert _standard_error(np.array([1.0, -1.0])) == 1.0
+    overflows = leave_one_out(np.array([1.0, 0.0]), np.array([math.inf, 1.0]), np.array([0, 0]), 0.9)
+    assert (overflows.low, overflows.high) == (-math.inf, math.inf)
+    assert "P overflows" in overflows.method

@@ -13,11 +13,11 @@ from scipy import stats
 
 import bounds
 from bounds.certificate.estimates import estimate
-from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, prompts_needed
+from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, masked, prompts_needed
 from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
 from bounds.cli.main import main
-from bounds.intervals import betting_sum
+from bounds.intervals import betting, betting_sum, prompt_means
 from bounds.results import Standing
 from tests.coverage_certificates import MASK, WORLDS, covered, too_few, world
 
@@ -353,6 +353,46 @@ def test_an_empty_interval_is_a_contradiction_not_a_result():
     assert c.improvement is None
     assert "not what the guarantees take it for" in c.reasons["improvement"]
     assert c.to_dict()["improvement"] is None
+
+
+def test_ends_that_cross_refute_the_log_where_nothing_else_does():
+    rows = [(f"p{i}", float(i % 2), [0.1 + 1e-4 * i]) for i in range(40)]
+    c = bounds.certify(log(rows), confidence=0.5, assume={"absolutely_continuous": True})
+    (found,) = [f for f in c.findings if f.kind.refutes]
+    assert found.text.startswith("the lower limit 0.01")
+    assert found.text in c.reasons["improvement"]
+    assert not c.guarantees.intervals
+    honest = [(f"p{i}", float(i % 2), [0.1 - 0.2 * (i % 4 // 2)]) for i in range(40)]
+    assert bounds.certify(log(honest), confidence=0.5).improvement is not None
+
+
+def test_a_mean_beyond_what_can_be_is_cut_and_said():
+    """One response of ratio e^3 takes the mean gain of ten above the upper end; of ratio e it does not."""
+    for d, cut in ((3.0, True), (1.0, False)):
+        found = guarantees(Summary.of(log([(f"p{i}", 1.0, [d * (i == 0)]) for i in range(10)])), 0.9).intervals
+        improvement = found["improvement"]
+        assert ("lies beyond and is cut" in improvement.method) == cut
+        mean = math.expm1(d) / 20.0  # of (R - 1/2)(P - 1)
+        assert improvement.value == pytest.approx(improvement.high if cut else mean)
+        assert improvement.low <= improvement.value <= improvement.high
+
+
+def test_the_ends_under_a_mask_and_a_cap_by_hand():
+    """Each is a bet at half of the error on R (M (1 + log P) - 1), or its mirror, in a range that the cap gives."""
+    rng = np.random.default_rng(0)
+    rows = [(f"p{i // 2}", float(rng.random() < 0.5), rng.normal(0.0, 0.1, 3)) for i in range(400)]
+    summary = Summary.of(log(rows, reward_range=(0.0, 2.0)))
+    keep, cap = np.arange(400) % 5 > 0, 0.05
+    found = masked(summary, keep, 0.9, cap)
+    reward = summary["reward"] / 2.0
+    kept_mass = np.where(keep, 1.0 + summary["log_ratio_sum"], 0.0) - 1.0
+    reach = 1.0 + 8 * cap * (1.0 + 2e-6)  # the horizon is 8
+    means = [prompt_means(v * kept_mass, summary.prompt) for v in (reward, reward - 1.0)]
+    low = betting(means[0], 0.95, low=-reach, high=reach, side="lower").low
+    high = betting(means[1], 0.95, low=-reach, high=reach, side="upper").high
+    assert (found.low, found.high) == pytest.approx((2.0 * low, 2.0 * high), rel=1e-9)
+    assert -2.0 < found.low < found.value < found.high < 2.0
+    assert found.value == pytest.approx(means[0].mean() + means[1].mean())
 
 
 def test_the_papers_statement_is_shown_with_what_it_assumes():

@@ -920,9 +920,10 @@ def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str, th
             return Look(tops=tops)
         near = far >= end - tolerance
         n, below = int(near.sum()), int(((far >= (1.0 - _CUT) * end) & ~near).sum())
-        if n < max(_CUT_TOKENS, below) or np.unique(getattr(traces, other)[near]).size <= _CUT_TOKENS // 2:
-            return Look(tops=tops)
-        return Look(_seen(traces, near).seen, {cut: float(n)}, tops)
+        distinct = np.unique(getattr(traces, other)[near]).size
+        if max(_CUT_TOKENS, below) <= n <= far.size / 2 and distinct > _CUT_TOKENS / 2:
+            return Look(_seen(traces, near).seen, {cut: float(n)}, tops)
+        return Look(tops=tops)
 
     def say(s: Summary, look: Look) -> Iterable[Finding]:
         end = look.tops["end"][0]
