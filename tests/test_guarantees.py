@@ -23,12 +23,11 @@ from tests.coverage_certificates import MASK, WORLDS, covered, too_few, world
 
 
 def log(rows, base=-6.0, **options):
-    """Rows of (prompt, reward, log-ratios); no two rollout log-probs are equal, as if they were cut off."""
-    records = []
-    for i, (p, r, d) in enumerate(rows):
-        roll = [base - 1e-6 * (i * len(d) + k) for k in range(len(d))]
-        theta = [a + x for a, x in zip(roll, d, strict=True)]
-        records.append({"prompt_id": p, "reward": r, "rollout_logprobs": roll, "train_logprobs": theta})
+    """Rows of (prompt, reward, log-ratios)."""
+    records = [
+        {"prompt_id": p, "reward": r, "rollout_logprobs": [base] * len(d), "train_logprobs": [base + x for x in d]}
+        for p, r, d in rows
+    ]
     return bounds.TraceSet.from_records(records, horizon=8, train_policy="before-update", **options)
 
 

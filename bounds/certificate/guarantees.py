@@ -282,7 +282,7 @@ class Gain:
     >>> import bounds
     >>> i = Gain(Summary.of(bounds.example_traces()), 0.95).new_prompts()
     >>> round(i.low, 2), round(i.high, 2), i.standing.label
-    (-0.15, 0.18, 'measured')
+    (-0.15, 0.17, 'measured')
     """
 
     def __init__(
