@@ -191,7 +191,7 @@ CENSORED = {
         lambda k, row: {ROLL: cut_off(k, row)[ROLL], TRAIN: cut_off(k, row)[ROLL] - (20.0 if k % 2 else 0.1)},
         "log roll - log theta is exactly 20",
     ),
-    "a least log-prob": (lambda k, row: floored(k, row, -7.0), "-rollout_logprobs is exactly 7 on"),
+    "a least log-prob": (lambda k, row: floored(k, row, -6.5), "-rollout_logprobs is exactly 6.5 on"),
 }  # fmt: skip
 UNCENSORED = {
     "nothing cut off": lambda k, row: cut_off(k, row, most=9.0),
