@@ -78,6 +78,22 @@ def test_estimates_by_hand(example, certificate, name):
     assert certificate.estimates[name].value == pytest.approx(by_hand, rel=1e-10, abs=1e-12)
 
 
+def test_the_spread_of_rewards_to_one_prompt(example, certificate):
+    """Its estimate by hand; its upper limit stands in the profile; without two responses there is none."""
+    found = certificate.estimates["reward_sd_within"]
+    groups = [example.reward[example.prompt == k] for k in range(certificate.prompts)]
+    assert found.value == pytest.approx(math.sqrt(np.mean([g.var(ddof=1) for g in groups])))
+    assert certificate.table.profile["reward_sd_within"] == found.high < 0.5
+    of_first_order = {i.name: i.value for i in certificate.table["first_order"].inputs}
+    assert of_first_order["reward_sd"] == pytest.approx(found.high)
+    assert certificate.to_dict()["reward_interval"]["low"] < certificate.estimates["reward"].low
+    first = np.zeros(len(example), dtype=bool)
+    first[np.unique(example.prompt, return_index=True)[1]] = True
+    alone = bounds.certify(example.select(first))
+    assert alone.estimates["reward_sd_within"] is None
+    assert alone.reasons["reward_sd_within"] == "it needs two responses to every prompt"
+
+
 def test_exact_columns_are_used_and_said(example, certificate):
     for name, column in (("kl_seq", "kl"), ("tv_sum", "tv"), ("chi2_sum", "chi2")):
         by_hand = by_prompt(example, lambda d, r, tokens, c=column: example.exact[c][tokens].sum())
@@ -109,7 +125,8 @@ def test_pooled_token_means(example, certificate):
 def test_every_estimate_is_named_labelled_and_inside_its_interval(certificate):
     assert set(certificate.estimates) >= ESTIMATES
     for name, interval in certificate.estimates.items():
-        measured = dict.fromkeys(("tv_seq", "mean_length", "reward", "worst_case_error_measured"), Standing.MEASURED)
+        names = ("tv_seq", "mean_length", "reward", "reward_sd_within", "worst_case_error_measured")
+        measured = dict.fromkeys(names, Standing.MEASURED)
         assert interval.standing is {**measured, "acceptance": Standing.MEASURED}.get(name, Standing.ESTIMATED), name
         assert interval.low <= interval.value <= interval.high, name
         assert interval.confidence == 0.95
@@ -545,10 +562,10 @@ def test_the_mean_reward_of_a_log_enters_its_bounds_in_any_range(example, reward
     low, high = rewards
     rows = [
         {
-            "prompt_id": str(p), "reward": low + (high - low) * r, "rollout_logprobs": example.rollout[t],
+            "prompt_id": str(k), "reward": low + (high - low) * r, "rollout_logprobs": example.rollout[t],
             "train_logprobs": example.train[t], "chi2": example.exact["chi2"][t],
         }
-        for _, p, r, t in responses(example)
+        for k, (_, _, r, t) in enumerate(responses(example))
     ]  # fmt: skip
     result = bounds.certify(bounds.TraceSet.from_records(rows, horizon=256, reward_range=rewards))
     worst = (min(max((low + high) / 2, result.estimates["reward"].low), result.estimates["reward"].high) - low) / (

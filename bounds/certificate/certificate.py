@@ -88,7 +88,7 @@ class Certificate(Result):
     findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
     waived: tuple[Kind, ...] = field(default=(), metadata={"json": False})
-    derived: ClassVar = ("bounds", "withheld", "b_star", "improvement", "hypotheses", "warnings")
+    derived: ClassVar = ("bounds", "withheld", "b_star", "reward_interval", "improvement", "hypotheses", "warnings")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -106,6 +106,11 @@ class Certificate(Result):
         return self.table.best
 
     best = b_star
+
+    @property
+    def reward_interval(self) -> Interval | None:
+        """Where J(theta) lies by kl(J(roll) || J(theta)) <= D: at kl_seq as estimated, for all of reward's interval."""
+        return self.table.reward_interval
 
     @property
     def best_upper(self) -> Bound | None:

@@ -233,6 +233,7 @@ class _Bounds:
         self._assumed = dict.fromkeys(_of_profile(assumed), Standing.ASSUMED)
         self.absolutely_continuous = Profile(**self._fixed).absolutely_continuous
         means = {name: i.value for name, i in self._intervals.items()} | _other_means(summary, found)
+        self._of_reward = {n: i.standing for n in ("reward_sd_within",) if (i := found.intervals.get(n)) is not None}
         self.contradictions = list(self._contradicted())
         self.table = self._bounds({}, means)
         highs = {n: i.high for n, i in self._intervals.items()}
@@ -289,6 +290,7 @@ class _Bounds:
         }
         standing = dict.fromkeys((*extra, *estimated), Standing.ESTIMATED)
         standing |= {n: max(standing[n], i.standing) for n, i in self._intervals.items() if n in estimated}
+        standing |= {n: of for n, of in self._of_reward.items() if n in estimated}
         return unified(Profile(**{**self._fixed, **extra, **known}), standing={**standing, **self._assumed})
 
 
@@ -323,6 +325,8 @@ def _other_means(summary: Summary, found: Estimates) -> dict[str, Any]:
     if (reward := found.intervals["reward"]) is not None:
         low, high = summary.reading.reward_range
         means["mean_reward"] = max(reward.low, low), min(reward.high, high)
+    if (within := found.intervals.get("reward_sd_within")) is not None:
+        means["reward_sd_within"] = within.high
     if summary.horizon <= _MAX_ARRAY:
         at = summary.by_position()
         k3_is_all = found.intervals["kl_seq"] == found.intervals["kl_seq_k3"]  # it misses what a gap adds

@@ -13,7 +13,7 @@ import numpy as np
 from bounds._checks import FloatArray, unknown
 from bounds._rounding import exact, round_up
 from bounds.certificate.findings import odd_mean_ratio, support_gap
-from bounds.certificate.kept import no_mask
+from bounds.certificate.kept import no_mask, scaled
 from bounds.certificate.summary import Summary
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3, shortfall
@@ -164,6 +164,26 @@ def _mean_length(log: _Log) -> Interval:
     return make(log["length"], "tokens", 0.0, float(log.summary.horizon))
 
 
+def _reward_sd_within(log: _Log) -> Interval | str:
+    """Bound the root of the mean over prompts of a reward's variance at one prompt, for every sample size.
+
+    Of G responses with rewards in [0, 1], the unbiased variance is at most floor(G/2) ceil(G/2) / (G (G-1)), which is
+    largest for the smallest group; groups are independent draws, their sizes fixed beforehand.
+    """
+    s = log.summary
+    size = np.bincount(s.prompt)
+    least = int(size.min())
+    if least < 2:
+        return "it needs two responses to every prompt"
+    most = (least // 2) * ((least + 1) // 2) / (least * (least - 1)) * (1.0 + 1e-12)
+    away = s.unit_reward - prompt_means(s.unit_reward, s.prompt)[s.prompt]
+    variance = np.minimum(np.bincount(s.prompt, weights=np.square(away)) / (size - 1), most)
+    found = log.bounded(variance[s.prompt], "spread of rewards to one prompt", 0.0, most)
+    value, low, high = (math.sqrt(v) for v in (found.value, found.low, found.high))
+    ends = replace(found, value=value, low=math.nextafter(low, -1.0), high=min(math.nextafter(high, 1.0), 0.5))
+    return scaled(ends, log.spread)
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """How an interval is made of a log, or why there is none, and the column without which there is none."""
@@ -201,6 +221,7 @@ ESTIMATES: Mapping[str, Estimate] = MappingProxyType(
         "reward": Estimate(
             lambda log: log.of_roll(log["reward"], "as logged", *log.summary.reading.reward_range), "reward"
         ),
+        "reward_sd_within": Estimate(_reward_sd_within, "reward"),
         "chi2_sum": Estimate(lambda log: log.mean(log["chi2_sum"], _CHI2), "chi2_sum"),
         "kl_seq_engine": Estimate(
             lambda log: log.mean(log["engine_sum"], "k1, log roll - log old", -math.inf), "engine_sum"
