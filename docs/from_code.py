@@ -137,7 +137,7 @@ class RulesOfThumb(_FromCode):
             error = bounds.unified(T=4096, kl_seq=kl_seq).best.value
             said = f"at most {error:.2g}" if error < 1.0 else "nothing is proved"
             source = _escaped(thumb.source)
-            rows.append([thumb.trainer, f"``{thumb.name}``", f"{thumb.healthy:g}", f"{kl_seq:.2g}", said, source])
+            rows.append([thumb.trainer, f"``{thumb.name}``", f"{thumb.healthy:g}", f"{kl_seq:.3g}", said, source])
         yield from _table(["trainer", "number", "called healthy below", "D", "error", "where"], rows)
 
 
