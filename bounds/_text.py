@@ -87,6 +87,16 @@ def _text(x: float, places: int) -> str:
     return f"{float(text):.0f}" if "e+" in text and abs(float(text)) < _SCIENTIFIC else text
 
 
+def round_up_whole(n: int) -> str:
+    """Show a whole number with two digits, rounded up.
+
+    >>> round_up_whole(93761), round_up_whole(7)
+    ('94,000', '7')
+    """
+    unit = 10 ** max(len(str(n)) - 2, 0)
+    return f"{-(-n // unit) * unit:,}"
+
+
 def round_toward_zero(x: float, digits: int = 3) -> float:
     """Return a number of that many digits that is not above ``x`` >= 0, by not even one unit in its last place.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import html
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -235,6 +236,10 @@ class Result(Record):
 
     __slots__ = ()
 
+    def block(self) -> list[str]:
+        """Return the answer in a few lines, which stand first, where there are such."""
+        return []
+
     def heading(self) -> str:
         """Return a line above the tables, or nothing."""
         return ""
@@ -274,6 +279,7 @@ class Result(Record):
         from rich.text import Text
 
         return Group(
+            *([Text("\n".join(self.block()) + "\n")] if self.block() else []),
             *([Text(visible_lines(self.heading()))] if self.heading() else []),
             *(TerminalTable(*cells) for cells in self.tables()),
             Text(visible_lines(self.sentence()), style="bold"),
@@ -293,7 +299,8 @@ class Result(Record):
         """Return an HTML fragment (what a notebook shows)."""
         heading = html_lines([self.heading()], "span") if self.heading() else ""
         tables = "".join(html_table(*cells) for cells in self.tables())
-        return heading + tables + html_lines([self.sentence()], "b") + html_lines(self._lines(), "small")
+        answer = f"<pre>{html.escape(chr(10).join(self.block()))}</pre>" if self.block() else ""
+        return answer + heading + tables + html_lines([self.sentence()], "b") + html_lines(self._lines(), "small")
 
     def to_latex(self) -> str:
         r"""Return the tables as LaTeX tabulars, one after another, under the result in words as a comment.

@@ -100,9 +100,10 @@ def raised(seed, noise, rare=1e-4, times=20.0, prompts=24, group=4, tokens=145):
     n, rest = prompts * group * tokens, math.log1p(-(times - 1.0) * rare / (1.0 - rare))
     hit = rng.random(n) < rare
     d = np.where(hit, math.log(times), rest + rng.normal(-(noise**2) / 2, noise, n)).reshape(-1, tokens)
+    roll = -5.0 - rng.random(d.shape)
     records = [
-        {"prompt_id": f"p{i // group}", "rollout_logprobs": np.full(tokens, -5.0), "train_logprobs": x - 5.0}
-        for i, x in enumerate(d)
+        {"prompt_id": f"p{i // group}", "rollout_logprobs": y, "train_logprobs": y + x}
+        for i, (x, y) in enumerate(zip(d, roll, strict=True))
     ]
     D = tokens * (-rare * math.log(times) + (1.0 - rare) * (noise**2 / 2 - rest))
     return bounds.TraceSet.from_records(records, horizon=tokens), D
@@ -115,7 +116,7 @@ def test_a_rare_token_that_was_raised_passes_no_gate(noise):
     for seed in range(12):
         traces, D = raised(seed, noise)
         below += bounds.certify(traces, side="upper").estimates["kl_seq_k3"].high < D
-        (said,) = asked(traces, f"b_star<={0.98 * D!r}")
+        (said,) = asked(traces, f"b_star<={0.95 * D!r}")
         assert said.met is not Met.YES
     assert below >= 2
 

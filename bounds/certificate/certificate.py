@@ -12,6 +12,7 @@ from bounds.certificate.compare import Comparison
 from bounds.certificate.findings import AGAINST, DOUBTS, Finding, Kind
 from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, Guarantees
 from bounds.certificate.kept import MaskReport
+from bounds.certificate.verdict import Verdict, block, verdict
 from bounds.results import Assumption, Interval, Result, Standing, jsonable
 from bounds.rules.bound import Bound, BoundTable, Withheld, withheld_lines
 
@@ -88,7 +89,25 @@ class Certificate(Result):
     findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
     waived: tuple[Kind, ...] = field(default=(), metadata={"json": False})
-    derived: ClassVar = ("bounds", "withheld", "b_star", "reward_interval", "improvement", "hypotheses", "warnings")
+    schema_version: ClassVar = 1
+    derived: ClassVar = (
+        "schema_version", "verdict", "bounds", "withheld", "b_star", "reward_interval", "improvement", "hypotheses",
+        "warnings",
+    )  # fmt: skip
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the step is safe, how sure that is, and what to do."""
+        return verdict(self)
+
+    @property
+    def headline(self) -> Interval | None:
+        """The interval that the verdict is about: of prompts like these, or of these where no other speaks."""
+        return self.guarantees.headline(self.prompts)
+
+    def block(self) -> list[str]:
+        """Return the answer in a few lines: the verdict, how sure it is, what to do."""
+        return block(self)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -135,7 +154,7 @@ class Certificate(Result):
     @property
     def doubted(self) -> bool:
         """Whether something in the log speaks against the hypotheses of a gain or loss that would be guaranteed."""
-        i = self.guarantees.headline(self.prompts)
+        i = self.headline
         claimed = i is not None and (i.low > 0.0 or i.high < 0.0)
         return claimed and any(f.kind in DOUBTS for f in self.findings)
 

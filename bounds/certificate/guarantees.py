@@ -27,7 +27,7 @@ import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds._rounding import largest_integer
-from bounds._text import many, shown
+from bounds._text import many, round_up_whole, shown
 from bounds.certificate.kept import UnderMask, scaled
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
@@ -103,6 +103,8 @@ class Guarantees:
         E[M R log P] and E[(1-M) R]: the masked lower value is their difference.
     prompts_needed : int or None
         How many prompts would show an improvement, if all were like these; None where no number would.
+    prompts_needed_for_harm : int or None
+        The same for a loss.
     condition : str
         What the sentence says that it rests on, if anything.
     """
@@ -112,6 +114,7 @@ class Guarantees:
     kept_gain: float | None = None
     rejected_reward: float | None = None
     prompts_needed: int | None = None
+    prompts_needed_for_harm: int | None = None
     condition: str = ""
 
     def headline(self, prompts: int) -> Interval | None:
@@ -138,7 +141,7 @@ class Guarantees:
     def _what_would_do(self, prompts: int, kl_seq: Interval | None, spread: float) -> str:
         ways = []
         if self.prompts_needed is not None and prompts > 1:
-            ways.append(f"about {_round_up(self.prompts_needed)} prompts (if all are like these {prompts})")
+            ways.append(f"about {round_up_whole(self.prompts_needed)} prompts (if all are like these {prompts})")
         if self.claim is not None and kl_seq is not None and 0.0 < self.claim.surrogate_gain < spread * kl_seq.value:
             least = self.claim.surrogate_gain / spread
             name = "L'" if spread == 1.0 else f"L' / {spread:g}"
@@ -167,12 +170,6 @@ _LARGEST = 1.0 - 2.0**-53  # confidence
 _ENDLESS = 10**12  # copies of a sample
 _WORTH_ASSUMING = 4.0  # a larger cap on P that follows from one on tokens narrows less than it rests on
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
-
-
-def _round_up(n: int) -> str:
-    """Return two digits, rounded up."""
-    unit = 10 ** max(len(str(n)) - 2, 0)
-    return f"{-(-n // unit) * unit:,}"
 
 
 # --- from a log ----------------------------------------------------------------------------------------------------
@@ -234,6 +231,9 @@ def guarantees(
         kept_gain=None if keep is None else gain.mean(times(keep * gain.reward, log_ratio)),
         rejected_reward=None if keep is None else gain.mean(~keep * gain.reward),
         prompts_needed=None if withheld else prompts_needed(prompt_means(gain.gain / gain.most, prompt), gain.end),
+        prompts_needed_for_harm=None
+        if withheld
+        else prompts_needed(prompt_means(-gain.loss / gain.most, prompt), gain.end),
         condition=_condition(summary),
     )
 

@@ -17,6 +17,21 @@ def emit(result: Any, as_json: bool) -> None:
         show(result)
 
 
+_ASCII = str.maketrans("▲▼△▽◇○", "^v^v?o")
+
+
+def answer(result: Any) -> None:
+    """Print the few lines that answer: the sign in the colour of the verdict, in ASCII where a terminal has no more."""
+    from rich.text import Text
+
+    text = "\n".join(result.block())
+    if (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8":
+        text = text.translate(_ASCII)
+    said = Text(text)
+    said.stylize(f"bold {result.verdict.word.colour}", 0, len(result.verdict.word) + 2)
+    show(said)
+
+
 def show(renderable: object) -> None:
     """Print in colour on a terminal (rich honours NO_COLOR and FORCE_COLOR), plain when piped."""
     from rich.console import Console

@@ -12,7 +12,7 @@ import click
 import bounds
 from bounds.cli import reading
 from bounds.cli.command import FILE, command, number, option, suggest, writes
-from bounds.cli.output import emit, progress
+from bounds.cli.output import answer, emit, progress
 
 if TYPE_CHECKING:
     from bounds.certificate.gate import Gate
@@ -67,6 +67,8 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
         help="else exit 1, or 3 if undecided (repeatable)")  # fmt: skip
 @option("--noise-floor", type=FILE, metavar="FILE", rare=True, help="a log of the same weights, scored twice")
 @reading.looking
+@option("--full", is_flag=True, help="estimates, intervals, bounds, conditions: everything")
+@option("--quiet", is_flag=True, rare=True, help="one line: verdict and interval")
 @writes("--html", "all of it as one page that needs no network")
 def certify(
     confidence: float,
@@ -76,11 +78,14 @@ def certify(
     noise_floor: str | None,
     html: str | None,
     force: bool,
+    full: bool,
+    quiet: bool,
     as_json: bool,
     **log: Any,
 ) -> int:
-    """Print the certificate; 1 where the log shows the contrary of what is required, 3 where that is undecided."""
+    """Print the verdict or all of it; 1 where the log shows the contrary of what is required, 3 where it is open."""
     from bounds.certificate.gate import exit_code
+    from bounds.certificate.verdict import in_one_line
     from bounds.questions.mask_study import DEFAULT, statistics_for
 
     noise = None
@@ -94,9 +99,14 @@ def certify(
     gates = _gates(m, require, confidence=confidence, mask=mask, assume=assume)
     if html is not None:
         _write_page(html, result, source, m, mask=mask, confidence=confidence, force=force)
-    emit(result, as_json)
+    if as_json or full:
+        emit(result, as_json)
+    elif quiet:
+        print(in_one_line(result))
+    else:
+        answer(result)
     for each in gates:
-        print(f"required: {each}", file=sys.stderr if as_json else sys.stdout)
+        print(f"required: {each}", file=sys.stderr if as_json or quiet else sys.stdout)
     return exit_code(gates)
 
 
