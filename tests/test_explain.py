@@ -454,3 +454,71 @@ def test_the_largest_log_ratio_of_the_vocabulary_is_read_and_held_against_the_to
         bounds.TraceSet.from_records([{**record, "max_log_ratio": [-1, 0.7]}])
     found = bounds.certify(traces, assume={"log_ratio_max": 0.6}).against("b_star")
     assert re.search(r"refutes log_ratio_max=0.6: .*max_log_ratio\[1\] is 0.7", found.text)
+
+
+def test_the_worst_tokens_and_responses_are_named_with_their_places(rows):
+    texts = [{**r, "tokens": [f" w{t}\n" for t in r["tokens"]]} for r in rows]
+    roll = texts[5]["rollout_logprobs"].copy()
+    roll[3] -= 6.0
+    texts[5] = {**texts[5], "rollout_logprobs": roll}
+    shown = bounds.explain(bounds.TraceSet.from_records(texts, horizon=64))
+    worst, row = shown.worst_tokens[0], texts[5]
+    assert (worst.where, worst.position, worst.token) == ("row 5", 3, row["tokens"][3])
+    assert worst.before == tuple(row["tokens"][:3])
+    assert worst.rollout_logprob == roll[3]
+    assert [t.share for t in shown.worst_tokens] == sorted((t.share for t in shown.worst_tokens), reverse=True)
+    response = shown.worst_responses[0]
+    d = np.subtract(row["train_logprobs"], roll)
+    assert (response.where, response.tokens, response.prompt) == ("row 5", d.size, row["prompt_id"])
+    assert response.d["90%"] == pytest.approx(np.percentile(d, 90))
+    text = str(shown)
+    assert "row 5, 3" in text
+    assert f'" w{rows[5]["tokens"][3]}\\n"' in text
+    parts = [bounds.TraceSet.from_records(texts[k : k + 4], horizon=64) for k in range(0, len(texts), 4)]
+    shares = [t.share for t in bounds.explain(parts).worst_tokens]
+    assert shares == pytest.approx([t.share for t in shown.worst_tokens])
+
+
+def test_model_calls_of_a_response_are_told_apart(rows):
+    """A gap in the policy tokens is a turn of the environment; what came after it is another call."""
+    records, expected = [], np.zeros(2)
+    for r in rows:
+        n = len(r["rollout_logprobs"])
+        half = n // 2
+        mask = [1] * half + [0, 0] + [1] * (n - half) if half else [1] * n
+        fill = [0.0, 0.0] if half else []
+        columns = {c: [*r[c][:half], *fill, *r[c][half:]] for c in ("rollout_logprobs", "train_logprobs")}
+        records.append({"prompt_id": r["prompt_id"], "reward": r["reward"], "mask": mask, **columns})
+    traces = bounds.TraceSet.from_records(records, horizon=64)
+    shown = bounds.explain(traces).splits["call"]
+    weights = np.repeat(1.0 / np.bincount(traces.prompt)[traces.prompt], traces.lengths) * k3(traces.log_ratio)
+    for i, (a, b) in enumerate(zip(traces.starts[:-1], traces.starts[1:], strict=True)):
+        half = len(rows[i]["rollout_logprobs"]) // 2
+        expected += [weights[a : a + half].sum(), weights[a + half : b].sum()] if half else [weights[a:b].sum(), 0.0]
+    assert list(shown) == ["0", "1"]
+    assert shown.values("share") == pytest.approx((expected / expected.sum()).tolist(), rel=1e-9)
+    assert "call" not in bounds.explain(bounds.TraceSet.from_records(rows, horizon=64)).splits
+
+
+def test_a_checklist_says_what_was_looked_for_and_what_passed(rows, tmp_path):
+    def passed(records, **options):
+        shown = bounds.explain(bounds.TraceSet.from_records(records, horizon=64, **options))
+        return {check.what: check.passed for check in shown.checks}
+
+    assert passed(rows)["mask"] is False  # some of their log-probs are cut at 0
+    rows = [{**r, "train_logprobs": np.minimum(r["train_logprobs"], -1e-3)} for r in rows]
+    clean = passed(rows)
+    assert clean == {"ids": None, "shift": True, "mask": True, "temperature": True, "weights": True, "version": None,
+                     "template": True}  # fmt: skip
+    first = [{**r, "train_logprobs": [r["train_logprobs"][0] - 9.0, *r["train_logprobs"][1:]]} for r in rows]
+    assert passed(first)["template"] is False
+    assert passed([{**r, "train_logprobs": r["rollout_logprobs"]} for r in rows])["weights"] is False
+    assert passed([{**r, "weight_version": 3} for r in rows])["version"] is True
+    assert passed([{**r, "weight_version": k % 2} for k, r in enumerate(rows)])["version"] is False
+    halves = [tmp_path / "mu.jsonl", tmp_path / "pi.jsonl"]
+    for path, names in zip(halves, (("rollout_logprobs", "prompt_id"), ("train_logprobs",)), strict=True):
+        texts = ({n: np.asarray(r[n]).tolist() for n in (*names, "tokens")} for r in rows)
+        path.write_text("".join(json.dumps(text) + "\n" for text in texts))
+    log = bounds.open_log(halves[0], train=halves[1], horizon=64)
+    assert bounds.explain(log).checks[0].passed is True
+    assert "parity of" in str(bounds.explain(log))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bounds._checks import FloatArray, IntArray, confidence_level
-from bounds._text import Cells, quoted, span
+from bounds._text import Cells, Row, near, quoted, span
 from bounds.certificate.findings import Finding, findings
 from bounds.certificate.kept import length_quarters
 from bounds.certificate.summary import Summary
@@ -21,6 +21,8 @@ from bounds.divergence.rows import k3
 from bounds.intervals import clustered_mean, clustered_ratio
 from bounds.logs.batch import natural
 from bounds.logs.traces import TraceSet
+from bounds.questions.parity import ParityCheck, checklist
+from bounds.questions.worst import Worst, WorstResponse, WorstToken, calls
 from bounds.results import Interval, IntervalTable, Result
 
 if TYPE_CHECKING:
@@ -45,10 +47,15 @@ class Explanation(Result):
         By position, probability, token, length, prompt, and what else the log tells: the ``share`` of each part in
         kl_seq, its ``kl`` (nats per response), and the share of ``tokens`` that carry it. ``staleness``, where each
         token says which weights drew it: how many versions before the newest of its step (else of the log).
+        ``call``, where responses are of several model calls, with tokens between them that a mask leaves out.
     tokens_of_50_percent, tokens_of_80_percent : float
         Least share of the tokens of this log that carries so much of kl_seq, to a relative 1e-4; NaN if it is 0.
     findings : tuple of Finding
         What is remarkable about the log.
+    worst_tokens, worst_responses : tuples of WorstToken and WorstResponse
+        Those that carry most, with their places, and percentiles of log theta - log roll.
+    checks : tuple of ParityCheck
+        What makes two engines disagree that should agree: how it was looked for, and whether it passed.
     """
 
     kl_seq: Interval
@@ -56,6 +63,9 @@ class Explanation(Result):
     tokens_of_50_percent: float
     tokens_of_80_percent: float
     findings: tuple[Finding, ...]
+    worst_tokens: tuple[WorstToken, ...] = ()
+    worst_responses: tuple[WorstResponse, ...] = ()
+    checks: tuple[ParityCheck, ...] = ()
     _texts: bool = False  # whether tokens are texts, which are shown in quotes: " the" and "the" are two
 
     def sentence(self) -> str:
@@ -74,7 +84,31 @@ class Explanation(Result):
             if name == "token" and self._texts:
                 rows = [([_in_quotes(cells[0]), *cells[1:]], marked) for cells, marked in rows]
             found.append(([f"by {name.replace('_', ' ')}", *titles[1:]], rows))
-        return found
+        return [*found, *self._worst(), *self._checked()]
+
+    def _worst(self) -> list[Cells]:
+        if not self.worst_tokens:
+            return []
+        shown = quoted if self._texts else str
+        tokens: list[Row] = [
+            ([f"{t.where}, {t.position}", near(t.share), near(t.rollout_logprob), near(t.train_logprob),
+              shown(t.token), " ".join(map(shown, t.before))], False)
+            for t in self.worst_tokens
+        ]  # fmt: skip
+        responses: list[Row] = [
+            ([r.where, near(r.share), str(r.tokens), r.prompt, *map(near, r.d.values())], False)
+            for r in self.worst_responses
+        ]
+        percents = [f"d, {p}" for p in self.worst_responses[0].d]
+        return [
+            (["worst tokens, position", "share", "log roll", "log theta", "token", "after"], tokens),
+            (["worst responses", "share", "tokens", "prompt", *percents], responses),
+        ]
+
+    def _checked(self) -> list[Cells]:
+        answers = {True: "yes", False: "no", None: "not checked"}
+        rows: list[Row] = [([c.what, answers[c.passed], c.how], False) for c in self.checks]
+        return [(["parity of", "passed", "how"], rows)] if rows else []
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each part of each split."""
@@ -121,11 +155,13 @@ def explain(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
     kl, of = (summary["kl_sum"], _EXACT) if "kl_sum" in summary else (summary["k3_sum"], _BY_K3)
     kl_seq = replace(clustered_mean(kl, summary.prompt, confidence, low=0.0), of=of)
     if not 0.0 < kl_seq.value < math.inf:
-        return Explanation(kl_seq, {}, math.nan, math.nan, findings(summary))
+        found = findings(summary)
+        return Explanation(kl_seq, {}, math.nan, math.nan, found, checks=checklist(summary, found))
     whole = _Whole(summary, kl, kl_seq)
     seen = _Seen(_largest(whole.by_prompt))
     splits = whole.by_token({"position": _positions(summary), "probability": _probabilities()}, seen)
-    by_token = seen.tokens() | seen.versions.splits()
+    by_token = seen.tokens() | seen.versions.splits() | {"call": (seen.worst.call_names, calls)}
+    by_token = {name: split for name, split in by_token.items() if len(split[0]) > 1 or name != "call"}
     if by_token:
         splits |= whole.by_token(by_token)
     splits |= {
@@ -135,7 +171,9 @@ def explain(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
     }
     few, most = (seen.concentration.tokens_of(share) for share in (0.5, 0.8))
     splits = {name: table for name, table in splits.items() if len(table) > 1}
-    return Explanation(kl_seq, splits, few, most, findings(summary), seen.texts)
+    found = findings(summary)
+    worst = seen.worst.tokens, seen.worst.responses
+    return Explanation(kl_seq, splits, few, most, found, *worst, checklist(summary, found), seen.texts)
 
 
 #: Labels of parts, and the part that each token of some responses is in.
@@ -229,6 +267,7 @@ class _Seen:
     def __init__(self, top_prompts: IntArray) -> None:
         self.concentration = _Concentration()
         self.versions = _Versions()
+        self.worst = Worst()
         self._top_prompts = top_prompts
         self._names: dict[int, str] = {}
         self._with_tokens = True
@@ -241,6 +280,7 @@ class _Seen:
             self._names[int(prompt[k])] = part.prompt_ids[part.prompt[k]]
         self.concentration.add(share)
         self.versions.see(part)
+        self.worst.see(part, share)
         if part.tokens is None:
             self._with_tokens = False
         if part.tokens is not None and self._with_tokens:
