@@ -238,6 +238,18 @@ def test_coverage_of_a_sum_over_steps_that_look_back(these):
     assert stats.binomtest(missed, 100, 0.2, "greater").pvalue > 1e-4
 
 
+def test_a_choice_among_candidates_spends_its_part_of_the_error(capsys):
+    chosen = bounds.certify(bounds.example_traces(), confidence=0.9, candidates=4)
+    alone = bounds.certify(bounds.example_traces(), confidence=0.975).improvement
+    assert (chosen.improvement.low, chosen.improvement.high) == pytest.approx((alone.low, alone.high), rel=1e-6)
+    assert chosen.improvement.confidence == pytest.approx(0.975)
+    assert ("candidates", 4) in [(a.what, a.value) for a in chosen.assumptions]
+    assert main(["certify", "--candidates", "4", "--confidence", ".9", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["improvement"]["low"] == chosen.improvement.low
+    with pytest.raises(ValueError, match="candidates must be a whole number"):
+        bounds.certify(bounds.example_traces(), candidates=0)
+
+
 def test_the_order_of_rows_matters_to_no_digit():
     rng = np.random.default_rng(3)
     rows = [

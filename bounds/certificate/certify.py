@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._checks import above, confidence_level, number, unknown
+from bounds._checks import above, confidence_level, integer, number, unknown
+from bounds._rounding import exact, round_up
 from bounds.certificate.certificate import Certificate
 from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate, without_upper_ends
@@ -68,6 +69,7 @@ def certify(
     noise_floor: TraceSet | Iterable[TraceSet] | Summary | None = None,
     train_policy: str | None = None,
     side: Side = "both",
+    candidates: int = 1,
 ) -> Certificate:
     """Estimate the divergence of two policies from a log, and bound the error of the surrogate.
 
@@ -90,6 +92,9 @@ def certify(
         ASSUMED, since no test on ratios can see it.
     side : {"both", "lower", "upper"}
         Where the error of each interval may be: a gate that was declared to ask for one end has it at the full level.
+    candidates : int
+        Among how many policies this one may be chosen by these responses: each certificate spends that part of the
+        error, so that what is said of the chosen one holds at ``confidence``.
 
     Returns
     -------
@@ -117,7 +122,10 @@ def certify(
     >>> c.best.name, round(c.best.value, 3), c.best.standing.label
     ('trajectory_kl', 0.072, 'estimated')
     """
+    candidates = integer("candidates", candidates, 1, 10**6)
     confidence = confidence_level(confidence)
+    if candidates > 1:
+        confidence = min(round_up(1 - (1 - exact(confidence)) / candidates), 1.0 - 2.0**-53)
     assumed = checked_assumptions(assume or {})
     chosen = mask if mask is None or isinstance(mask, Mask) else Mask.parse(mask)
     summary = Summary.of(log, statistics=chosen.statistics if chosen else (), suprema=bool(assumed))
@@ -161,6 +169,7 @@ def certify(
     as_sampled = (
         [Assumption("heavy_tail", tail.count, "tokens like these were sampled as often as they occur")] if tail else []
     )
+    choice = [Assumption("candidates", candidates, "by these responses one of no more policies than this is chosen")]
     guessed = [Assumption("horizon", summary.horizon, "the longest response, since none was given")]
     return Certificate(
         responses=len(summary),
@@ -189,6 +198,7 @@ def certify(
             *as_sampled,
             *([unknown_policy] if summary.train_policy == "unknown" else ()),
             *(guessed if summary.horizon_guessed else ()),
+            *(choice if candidates > 1 else ()),
         ),
     )
 

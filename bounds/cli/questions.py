@@ -65,6 +65,8 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
         help="what no sample shows: delta=1e-3 (repeatable)")  # fmt: skip
 @option("--require", multiple=True, callback=_requirements, metavar="QUANTITY<=VALUE",
         help="else exit 1, or 3 if undecided (repeatable)")  # fmt: skip
+@option("--candidates", type=int, default=1, metavar="K", rare=True,
+        help="one of K policies is chosen by these responses: each spends 1/K of the error")  # fmt: skip
 @option("--noise-floor", type=FILE, metavar="FILE", rare=True, help="a log of the same weights, scored twice")
 @reading.looking
 @option("--full", is_flag=True, help="estimates, intervals, bounds, conditions: everything")
@@ -75,6 +77,7 @@ def certify(
     mask: bounds.Mask | None,
     assume: dict[str, Any],
     require: list[tuple[str, str, float]],
+    candidates: int,
     noise_floor: str | None,
     html: str | None,
     force: bool,
@@ -95,8 +98,9 @@ def certify(
     source = reading.open_log(**log)
     statistics = () if html is None else statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)
     m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))
-    result = bounds.certify(m, confidence=confidence, mask=mask, assume=assume, noise_floor=noise)
-    gates = _gates(m, require, confidence=confidence, mask=mask, assume=assume)
+    asked: dict[str, Any] = {"confidence": confidence, "mask": mask, "assume": assume, "candidates": candidates}
+    result = bounds.certify(m, noise_floor=noise, **asked)
+    gates = _gates(m, require, **asked)
     if html is not None:
         _write_page(html, result, source, m, mask=mask, confidence=confidence, force=force)
     if as_json or full:
