@@ -133,16 +133,16 @@ def drawn(count: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def passes(tree: Path, file: Path, timeout: float | None = None) -> bool:
-    """Return whether the examples of a file and the tests of its folder pass in a copy of the tree, in time."""
+def failure(tree: Path, file: Path, timeout: float | None = None) -> str:
+    """Return what fails of the examples of a file and the tests of its folder, in a copy of the tree, or nothing."""
     tests = [f"tests/test_{name}.py" for name in TESTS[file.parts[1]].split()]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(file), *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode in (0, 5)  # 5: no test
+        return f"no answer after {timeout:.0f} s"
+    return "" if done.returncode == 0 else done.stdout.decode()[-2000:]
 
 
 def main() -> None:
@@ -162,12 +162,12 @@ def main() -> None:
             part = mutant.file.parts[1]
             if part not in allowed:
                 started = time.monotonic()
-                if not passes(tree, mutant.file):
-                    sys.exit(f"the tests of {part} fail as they are")
+                if wrong := failure(tree, mutant.file):
+                    sys.exit(f"the tests of {part} fail as they are:\n{wrong}")
                 allowed[part] = PATIENCE * (time.monotonic() - started) + 30.0
             source = (tree / mutant.file).read_bytes()
             (tree / mutant.file).write_bytes(mutant.apply(source))
-            alive = passes(tree, mutant.file, allowed[part])
+            alive = not failure(tree, mutant.file, allowed[part])
             (tree / mutant.file).write_bytes(source)
             survivors += [mutant] * alive
             print(f"{number} of {len(chosen)} {'SURVIVES' if alive else 'noticed '} {mutant}", flush=True)
