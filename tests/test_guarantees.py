@@ -135,10 +135,12 @@ def test_a_side_that_was_declared_has_the_whole_error(assumed):
 
 
 def _near(rng, prompts=128, group=8):
-    """Log-normal P of KL .01 and a reward that does not look at it: J(theta) - J(roll) = 0."""
+    """Log-normal P of KL .01, over eight unequal tokens, and a reward that does not look at it: the change is 0."""
     kl = 0.01
     reward, log_ratio = rng.random((prompts, group)) < 0.4, rng.normal(-kl, math.sqrt(2.0 * kl), (prompts, group))
-    return [(f"p{i}", float(reward[i, k]), [log_ratio[i, k] / 8.0] * 8) for i in range(prompts) for k in range(group)]
+    apart = np.array([0.02, -0.02, 0.012, -0.012, 0.006, -0.006, 0.003, -0.003])
+    each = ((i, k) for i in range(prompts) for k in range(group))
+    return [(f"p{i}", float(reward[i, k]), log_ratio[i, k] / 8.0 + apart) for i, k in each]
 
 
 def test_a_declared_cap_on_whole_responses_halves_the_floor():
