@@ -150,7 +150,7 @@ def enclosure(function: Callable[[Any], Any], bits: int = 0) -> tuple[Fraction, 
     context = _interval_context()
     context.prec = _ROOT_BITS + bits
     value = function(context)
-    return _rational(value.a) * (1 - Fraction(1, 2**100)), _rational(value.b) * (1 + Fraction(1, 2**100))
+    return rational(value.a) * (1 - Fraction(1, 2**100)), rational(value.b) * (1 + Fraction(1, 2**100))
 
 
 def upper_value(function: Callable[[Any], Any], bits: int = 0) -> Fraction:
@@ -170,7 +170,7 @@ def _interval_context() -> Any:
     return MPIntervalContext()
 
 
-def _rational(end: Any) -> Fraction:
+def rational(end: Any) -> Fraction:
     """Return the rational that one end of an interval (itself an interval of width 0) is."""
     sign, mantissa, exponent, _ = end._mpi_[1]
     if not mantissa and exponent:

@@ -87,6 +87,7 @@ def truth(name: str, T: int, delta=0, epsilon=0, kl_seq=0, tv_seq=0, chi2_max=0,
             "trajectory_kl": lambda: real(kl_seq),
             "trajectory_tv": lambda: T * real(epsilon),
             "exact_tv": lambda: T * e * (-mpmath.expm1((T - 1) * mpmath.log1p(-e)) if e < 1 else mpf(T > 1)),
+            "martingale_kl": lambda: of_summed_delta(T * real(delta)),
             "martingale_chi2": lambda: real(reward_sd) * mpmath.sqrt(excess(T, real(chi2_max))),
             "first_order": lambda: min(mpf(1), real(tv_seq)) + real(reward_sd) * mpmath.sqrt(real(chi2_sum)),
         }
@@ -94,6 +95,15 @@ def truth(name: str, T: int, delta=0, epsilon=0, kl_seq=0, tv_seq=0, chi2_max=0,
         if name in by:
             return +by[name]()
         return by[base]() / 2 * (mpf(T - 1) / T if base.startswith("mixed") else 1)
+
+
+def of_summed_delta(D: mpf) -> mpf:
+    """What martingale_kl says at D = T delta, with as many digits as cancel."""
+    if D > 700:
+        return mpmath.inf
+    with mpmath.workdps(DIGITS + 40 + 2 * max(0, -int(mpmath.log10(D)))):
+        e = mpmath.exp(D)
+        return mpmath.sqrt(e * e - 1 - 2 * D) / 2 + D * mpmath.sqrt(e * e - 1) + 2 * ((D - 1) * e + 1)
 
 
 def excess(T: int, x: mpf) -> mpf:

@@ -1,7 +1,7 @@
 """Two theorems on every pair of policies up to a size: all whose probabilities are multiples of 1/n, and none left out.
 
 Probabilities are whole numbers here, in units of 1/n, so that everything but a logarithm is exact in int64; of the
-logarithms a lower value is taken. The page "Two proofs" of the documentation proves them for trees of any size.
+logarithms a lower value is taken. The page "Proofs" of the documentation proves them for trees of any size.
 """
 
 from __future__ import annotations

@@ -231,6 +231,23 @@ def one_more_step() -> Pairs:
             yield left, up + max(after - q, 0)
 
 
+@_inequality(INTERVAL, "martingale_kl")
+def root_of_a_quadratic() -> Pairs:
+    """sqrt(r^2 + 2 r c y + y^2) <= s - (s^2-r^2)/(2s) + r c y / s + (1/s + 2 [y > 0]) k(y), |c| <= 1, s >= r; attained.
+
+    k(y) = y - log(1+y); scaled so that the quadratic, which is nowhere negative, has y^2 in it just once.
+    """
+    roots = (Fraction(1, 100), HALF, ONE, Fraction(3), Fraction(40))
+    changes = (Fraction(-9, 10), -HALF, Fraction(0), Fraction(1, 10), ONE, Fraction(7), Fraction(300))
+    for r, more, c, y in itertools.product(
+        roots, (Fraction(0), HALF, Fraction(9)), (-ONE, -HALF, Fraction(0), HALF, ONE), changes
+    ):
+        s, quadratic = r * (1 + more), r**2 + 2 * r * c * y + y**2
+        times = 1 / s + (2 if y > 0 else 0)
+        start = s - (s**2 - r**2) / (2 * s) + r * c * y / s + times * y
+        yield sqrt_enclosure(quadratic)[0], total([(log(1 + y), -times)], start)
+
+
 # --- what is left where theta << roll fails, and events ----------------------------------------------------
 
 

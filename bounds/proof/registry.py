@@ -76,6 +76,7 @@ CHECKS: tuple[Check, ...] = (
     _check(symbolic.expected_square_of_score, SYMBOLIC, CHI2, factor=2),
     _check(symbolic.summed_excess, SYMBOLIC, ("martingale_chi2",), start=2),
     _check(symbolic.solved_forward, SYMBOLIC, EXACT_TV, constant=2),
+    _check(symbolic.potential, SYMBOLIC, ("martingale_kl",), factor=3),
     _check(symbolic.chi2_to_kl, SYMBOLIC, CHI2, power=3),
     _check(symbolic.curve_slope, SYMBOLIC, (*HALVED, *COUPLED), factor=3),
     _check(symbolic.curve_concave, SYMBOLIC, (*HALVED, *COUPLED), factor=3),

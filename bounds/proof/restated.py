@@ -6,6 +6,8 @@ As in :mod:`bounds.proof.symbolic`, each function returns whether its statement 
 from __future__ import annotations
 
 import itertools
+import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
@@ -13,7 +15,7 @@ from typing import Any
 
 import sympy as sp
 
-from bounds._rounding import exact, sqrt_enclosure
+from bounds._rounding import INFINITE, exact, interval, rational, sqrt_enclosure
 from bounds.rules.profile import Profile
 from bounds.rules.sums import sqrt_sum
 from bounds.rules.unified import rule
@@ -50,6 +52,12 @@ RESTATED: dict[str, Any] = {
     "trajectory_tv": _A,
 }
 
+
+def _of_summed_delta(D: Any) -> Any:
+    excess, grown = sp.exp(2 * D) - 1 - 2 * D, sp.exp(2 * D) - 1
+    return sp.sqrt(excess) / 2 + D * sp.sqrt(grown) + 2 * ((D - 1) * sp.exp(D) + 1)
+
+
 _X, _C, _sd = sp.symbols("X C sd", positive=True)
 _excess = (1 + _X) ** _T - 1 - _T * _X
 RESTATED = {
@@ -59,6 +67,7 @@ RESTATED = {
     "halved_mixed_kl": RESTATED["mixed_kl"] * (_T - 1) / (2 * _T),
     "halved_mixed_tv": RESTATED["mixed_tv"] * (_T - 1) / (2 * _T),
     "martingale_chi2": _sd * sp.sqrt(_excess),
+    "martingale_kl": _of_summed_delta(_T * _delta),
     "first_order": _unit(_tv) + _sd * sp.sqrt(_C),
 }
 
@@ -122,6 +131,7 @@ BY_POSITION: Mapping[str, tuple[Callable[[int], Any], tuple[str, ...]]] = {
     ),
     "context_shift_profile": (_context_shift, ("max_tv", "mean_kl", "mean_tv")),
     "adaptive_profile": (_by_position(_adaptive_by_position), ("mean_tv", "max_tv", "max_kl")),
+    "martingale_kl": (lambda T: _of_summed_delta(_total(_kl_t, range(1, T + 1))), ("max_kl",)),
     "martingale_chi2": (lambda T: sp.sqrt(_variance(T)) / 2, ("max_chi2",)),
     "cauchy_schwarz": (
         _by_position(lambda t, T: sp.sqrt(_C_t[t] * _total(_K_t, range(t + 1, T + 1)) / 2)),
@@ -135,7 +145,7 @@ Ends = tuple[Fraction, Fraction]
 
 
 def enclose(form: Any, values: Mapping[Any, Fraction]) -> Ends:
-    """Return rationals around the value of a form: exact but for square roots, which are enclosed to 160 bits."""
+    """Return rationals around the value of a form: exact but for square roots and exponentials, enclosed closely."""
     if form in values:
         return values[form], values[form]
     if form.is_Rational:
@@ -144,6 +154,8 @@ def enclose(form: Any, values: Mapping[Any, Fraction]) -> Ends:
         body, (t, first, last) = form.args
         steps = range(int(enclose(first, values)[0]), int(enclose(last, values)[0]) + 1)
         return _add(enclose(body, {**values, t: Fraction(k)}) for k in steps)
+    if isinstance(form, sp.exp):
+        return _exp(enclose(form.args[0], values))
     if form.is_Pow:
         return _power(enclose(form.base, values), enclose(form.exp, values)[0])
     parts = [enclose(part, values) for part in form.args]
@@ -174,9 +186,21 @@ def _power(base: Ends, exponent: Fraction) -> Ends:
     return tuple(sorted(end ** int(exponent) for end in base))  # type: ignore[return-value]
 
 
+def _exp(ends: Ends) -> Ends:
+    """Enclose so closely that 1 and more may be taken away where the ends are 1e-300."""
+    from mpmath.ctx_iv import MPIntervalContext
+
+    context = MPIntervalContext()
+    context.prec, margin = 2400, Fraction(1, 2**2200)  # the last bits of mpmath's exp may be wrong
+    low, high = (context.exp(interval(context, min(x, Fraction(1500)))) for x in ends)
+    return rational(low.a) * (1 - margin), INFINITE if ends[1] > 1500 else rational(high.b) * (1 + margin)
+
+
 def _within(value: float, ends: Ends, factor: Fraction) -> bool:
-    """Whether a value is not below the form, and within 1e-12 of it or the smallest float."""
+    """Whether a value is not below the form, and within 1e-12 of it, the smallest float, or all floats."""
     low, high = (factor * end for end in ends)
+    if value == math.inf and high > Fraction(sys.float_info.max):
+        return factor >= 1
     return low <= exact(value) <= high * (1 + Fraction(1, 10**12)) + Fraction(5e-324)
 
 

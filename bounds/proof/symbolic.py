@@ -206,6 +206,34 @@ def solved_forward(constant: int = 1) -> bool:
     return True
 
 
+def potential(factor: int = 2) -> bool:
+    """dQ_b/db = 2 alpha_b; y^2 has the factor alpha_b in W'^2 + Q_b(P'), e^2b P^2 in alpha_b(P'); f and the last sum.
+
+    P' = P (1+y), W' = W + (P-1) y, Q_b(P) = P^2 (e^2b - 1) - 4 b P + 2 b and alpha_b(P) = e^2b P^2 - 2 P + 1.
+    """
+    b, P, W, y, D = sp.symbols("b P W y D", positive=True)
+
+    def q(x: Any) -> Any:
+        return x**2 * (sp.exp(2 * b) - 1) - 4 * b * x + 2 * b
+
+    def alpha(x: Any) -> Any:
+        return sp.exp(2 * b) * x**2 - 2 * x + 1
+
+    def square(form: Any) -> Any:
+        return sp.expand(form).coeff(y, 2)
+
+    zero = (
+        sp.diff(q(P), b) - factor * alpha(P),
+        square((W + (P - 1) * y) ** 2 + q(P * (1 + y))) - alpha(P),
+        square(alpha(P * (1 + y))) - sp.exp(2 * b) * P**2,
+        sp.diff(alpha(P), b) - factor * sp.exp(2 * b) * P**2,
+        q(1) - (sp.exp(2 * b) - 1 - 2 * b),
+        alpha(1) - (sp.exp(2 * b) - 1),
+        sp.integrate(b * sp.exp(b), (b, 0, D)) - ((D - 1) * sp.exp(D) + 1),
+    )
+    return all(sp.expand(form) == 0 for form in zero)
+
+
 def chi2_to_kl(power: int = 2) -> bool:
     """(z-1)^2 / k3(z) increases in z, so |log rho| <= Lam gives chi2 <= (e^Lam-1)^2 / (e^Lam-1-Lam) KL."""
     z = sp.Symbol("z", positive=True)

@@ -144,7 +144,8 @@ def equal_deviation(T: int, chi2: float, mean_reward: float = 0.5) -> Instance:
         W = (W[:, None] + (P[:, None] - 1.0) * change).ravel()
         P = (P[:, None] * (1.0 + change)).ravel()
     problem = Problem((Tree(tuple(rows[0]), tuple(rows[1])),), (1.0,))
-    profile = Profile(T=T, chi2_max=chi2 * (1.0 + 1e-15), mean_reward=mean_reward)
+    delta = problem.profile("delta").delta
+    profile = Profile(T=T, chi2_max=chi2 * (1.0 + 1e-15), delta=delta, mean_reward=mean_reward)
     name = f"equal deviation, T = {T}, X = {chi2:g}, E R = {mean_reward:g}"
     return Instance(name, profile, float(problem.worst_error) * (1.0 - _SUMMATION))
 
@@ -273,13 +274,18 @@ def _equal_deviations(mean_reward: float, *known: str) -> Iterator[Instance]:
         yield only(equal_deviation(T, chi2, mean_reward), "chi2_max", *known)
 
 
+def _small_deviations() -> Iterator[Instance]:
+    for T, chi2 in ((2, 1e-3), (5, 1e-4), (8, 1e-6)):
+        yield only(equal_deviation(T, chi2), "delta")
+
+
 def _off_support() -> Iterator[Instance]:
     for T, gap in ((1, Fraction(1, 1000)), (6, Fraction(1, 10**4))):
         yield of_problem(f"off the support, T = {T}", support_gap_example(T, gap), "delta")
 
 
 def _bernoullis() -> Iterator[Instance]:
-    for T, delta in ((2, 1e-4), (64, 1e-4), (4096, 1e-4), (4096, 1e-3)):
+    for T, delta in ((64, 1e-3), (4096, 1e-4), (4096, 1e-3)):
         yield only(best_bernoulli(T, delta, tries=24), "delta")
 
 
@@ -293,8 +299,10 @@ INFORMATION: tuple[Information, ...] = (
     Information("T, X and E R, θ ≪ roll", "martingale_chi2", partial(_equal_deviations, 0.3, "mean_reward"),
                 "at larger X, likewise"),
     Information("T and δ, any supports", "trajectory_kl", _off_support),
-    Information("T and δ, θ ≪ roll", "trajectory_kl", _bernoullis,
-                "between what is attained (numerically .76 of T δ = .41, by python -m bounds.proof.attained) and T δ"),
+    Information("T and δ ≤ .03/T, θ ≪ roll", "martingale_kl", _small_deviations,
+                "exact only as T grows and T δ vanishes"),
+    Information("T and δ > .03/T, θ ≪ roll", "trajectory_kl", _bernoullis,
+                "of T δ = .41 numerically .76 is attained (python -m bounds.proof.attained)"),
 )  # fmt: skip
 #: What is nearer than this to a bound attains it.
 EXACT = 0.999

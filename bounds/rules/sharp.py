@@ -28,7 +28,7 @@ from bounds.rules.arrays import COMPOUNDED, COUPLED, PINSKER_OF_SUM, SUMMED, pro
 from bounds.rules.bound import SHARP
 from bounds.rules.published import PUBLISHED_RULES
 from bounds.rules.rule import ABSOLUTE_CONTINUITY, Rule
-from bounds.rules.sums import binomial_excess, product_coupling, unit
+from bounds.rules.sums import binomial_excess, exponential_excess, product_coupling, unit
 
 
 def _context_shift(q: SimpleNamespace) -> Fraction:
@@ -133,6 +133,17 @@ SHARP_RULES: tuple[Rule, ...] = (
         ("mean_tv", "max_kl"),
         lambda q: 2 * shifted_sum(q.mean_tv, (COUPLED, q.max_tv), (PINSKER_OF_SUM, q.max_kl), follow=True),
         optional=("max_tv",),
+        assumes=_AC,
+    ),
+    _sharp(
+        "martingale_kl",
+        "Martingale KL",
+        r"\tfrac{1}{2}\sqrt{e^{2\Delta}-1-2\Delta}+\Delta\sqrt{e^{2\Delta}-1}+2((\Delta-1)e^{\Delta}+1),\ "
+        r"\Delta=\textstyle\sum_t\delta_t\le T\delta",
+        "this project: sqrt(W^2 + Q_b(P)) grows little; T delta / sqrt(2) as T delta vanishes, which is attained",
+        ("delta",),
+        lambda q: exponential_excess(q.T * q.delta if q.max_kl is None else sum_up(q.max_kl)),
+        optional=("max_kl",),
         assumes=_AC,
     ),
     _sharp(
