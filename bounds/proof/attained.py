@@ -1,11 +1,12 @@
 """What T and delta allow where theta << roll: a search for the worst policies, numerical; no rule rests on it.
 
 ``python -m bounds.proof.attained`` prints a table. With g(T, delta) the largest |Error| for KL <= delta at every
-context, nothing smaller than T delta is proved where that is above .031, and this says how much of it is attained. A response enters
-only through P, W and the steps that are left, so the worst policies follow from a dynamic programme: at each step a law
-of the ratio with mean 1 and E k(rho - 1) <= delta, k(y) = y - log(1+y), that makes the expected worst error afterwards
-largest. Here it is solved on a grid, for laws on two ratios (or 1), and the policies that come out are then simulated
-as they are: what they attain is attained, within the error of the simulation, however coarse the grid is.
+context, nothing below T delta is proved where that is above .031, and this says how much of it is attained. A response
+enters only through P, W and the steps left, so the worst policies follow from a dynamic programme: at each step
+a law of the ratio with mean 1 and E k(rho - 1) <= delta, k(y) = y - log(1+y), that makes the expected worst error
+afterwards largest. Here it is solved on a grid, for laws on two ratios (or 1), and the policies that come out are then
+simulated as they are: what they attain is attained, within the error of the simulation, however coarse the grid is. It
+is too coarse for delta below .002.
 """
 
 from __future__ import annotations
