@@ -206,6 +206,10 @@ _WORDS = {
         "Largest theta/roll of any response there can be. It is declared; a larger one in the log refutes it.",
         "P <= c",
     ),
+    "reward_interval": (
+        "Where the reward of the training policy lies, by that of the rollout policy and the KL of a response.",
+        "kl(J(roll) || J(theta)) <= D",
+    ),
     "time_uniform": ("Intervals that hold at all steps at once, so that one may look after every step.", ""),
     "limit": ("The trust region of a run: the KL of a response that is not to be exceeded.", ""),
     "lost": ("The first step at which the limit could no longer be shown to hold.", ""),
