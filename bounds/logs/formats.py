@@ -248,7 +248,7 @@ NOT_READ: tuple[Format, ...] = (
     Format(
         name="rollouts-text",
         title="Rollouts of an environment",
-        trainer="verifiers, Dr. GRPO scripts",
+        trainer="verifiers, scripts",
         file="prompt and completion with the ids of its tokens, no log-probs",
         keys="prompt, completion, completion_ids",
         signs=("completion completion_ids",),
