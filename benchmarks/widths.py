@@ -9,11 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from bounds._checks import FloatArray
-from bounds.intervals import INTERVALS, betting_these_prompts, leave_one_out, prompt_means
+from bounds._checks import FloatArray, IntArray
+from bounds.intervals import INTERVALS, betting_sum, betting_these_prompts, leave_one_out, prompt_means, star
 
-CONFIDENCE, RESPONSES, CAP = 0.95, 8, 4.0
-SIZES = (32, 128, 512, 2048)
+CONFIDENCE, RESPONSES, CAP, DECLARED = 0.95, 8, 4.0, 2.0
 Widths = dict[str, float]
 
 
@@ -29,8 +28,28 @@ def _improvement(rng: np.random.Generator, n: int, kl: float) -> Widths:
         m: w for m, w in _widths(capped, 0.0, -1.0, CAP - 1.0).items() if m in ("empirical_bernstein", "hoeffding")
     }
     widths["these prompts"] = -betting_these_prompts(gain, prompt, CONFIDENCE, low=-1.0, side="lower").low
+    if product.max() <= DECLARED:
+        centred = prompt_means((reward - 1.0 / DECLARED) * (product - 1.0), prompt)
+        floor = 1.0 / DECLARED - 1.0
+        widths["new, P <= 2 declared"] = -star(centred, CONFIDENCE, low=floor, side="lower").low
     widths["leave_one_out"] = -leave_one_out(reward, product, prompt, CONFIDENCE, side="lower").low
     return widths
+
+
+def _unequal(rng: np.random.Generator, n: int, sizes: Callable[[np.random.Generator, int], IntArray]) -> Widths:
+    """Return the width of these prompts as in :func:`_improvement` at a KL of .01, with unequal groups."""
+    prompt = np.repeat(np.arange(n), sizes(rng, n))
+    product = np.exp(rng.normal(-0.01, math.sqrt(0.02), prompt.size))
+    gain = (rng.random(prompt.size) < 0.4) * (product - 1.0)
+    return {"these prompts": -betting_these_prompts(gain, prompt, CONFIDENCE, low=-1.0, side="lower").low}
+
+
+def _run(rng: np.random.Generator, n: int) -> Widths:
+    """Return the width of the sum over a hundred such steps of n prompts at a KL of .01, divided by 100."""
+    product = np.exp(rng.normal(-0.01, math.sqrt(0.02), (100 * n, RESPONSES)))
+    gain = ((rng.random(product.shape) < 0.4) * (product - 1.0)).mean(axis=1)
+    found = betting_sum(gain, np.full(gain.size, 1.0 / n), float(n), CONFIDENCE, low=-1.0, side="lower")
+    return {"a hundred steps": -found.low / 100.0}
 
 
 def _widths(values: FloatArray, mean: float, low: float, high: float) -> Widths:
@@ -50,28 +69,35 @@ def _simple(
 
 
 DATA: dict[str, Callable[[np.random.Generator, int], Widths]] = {
+    "R(P-1), KL .01": partial(_improvement, kl=0.01),
     "R(P-1), KL .05": partial(_improvement, kl=0.05),
     "R(P-1), KL .5": partial(_improvement, kl=0.5),
+    "KL .01, one of n with a single response": partial(_unequal, sizes=lambda rng, n: np.where(np.arange(n), 8, 1)),
+    "KL .01, ten with a single response": partial(_unequal, sizes=lambda rng, n: np.where(np.arange(n) < 10, 1, 8)),
+    "KL .01, 1 to 8 responses": partial(_unequal, sizes=lambda rng, n: rng.integers(1, 9, n)),
+    "KL .01, a step of a hundred": _run,
     "uniform": _simple(lambda rng, n: rng.random(n), 0.5, 0.0, 1.0),
     "0/1, mean .1": _simple(lambda rng, n: (rng.random(n) < 0.1) * 1.0, 0.1, 0.0, 1.0),
     "beta(10, 30)": _simple(lambda rng, n: rng.beta(10, 30, n), 0.25, 0.0, 1.0),
     "log-normal, sd of log 2": _simple(lambda rng, n: np.exp(rng.normal(-2.0, 2.0, n)), 1.0, 0.0, math.inf),
 }
-METHODS = (*INTERVALS, "these prompts", "leave_one_out")
+METHODS = (*INTERVALS, "new, P <= 2 declared", "these prompts", "a hundred steps", "leave_one_out")
 
 
 def main() -> None:
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=200)
-    repetitions = parser.parse_args().repetitions
+    parser.add_argument("--sizes", type=int, nargs="+", default=[32, 128, 512, 2048])
+    chosen = parser.parse_args()
+    repetitions = chosen.repetitions
     print(f"| values | N | {' | '.join(METHODS)} |")
     print("|---" * (2 + len(METHODS)) + "|")
     for name, draw in DATA.items():
-        for n in SIZES:
+        for n in chosen.sizes:
             rng = np.random.default_rng(0)
             found = [draw(rng, n) for _ in range(repetitions)]
-            cells = [f"{np.mean([w[m] for w in found]):.3g}" if m in found[0] else "" for m in METHODS]
+            cells = [f"{np.mean([w[m] for w in found]):.3g}" if all(m in w for w in found) else "" for m in METHODS]
             print(f"| {name} | {n} | {' | '.join(cells)} |", flush=True)
 
 

@@ -10,7 +10,15 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from coverage_study import SCENARIOS, Misses, misses, misses_at_any_time, misses_these_prompts
+from coverage_study import (
+    SCENARIOS,
+    UNEQUAL,
+    Misses,
+    misses,
+    misses_at_any_time,
+    misses_of_steps,
+    misses_these_prompts,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -160,9 +168,13 @@ def test_coverage(method, scenario):
         assert found.holds, (n, found)
 
 
-@pytest.mark.parametrize("prompts", [5, 50])
-def test_coverage_of_these_prompts(prompts):
-    assert misses_these_prompts(prompts, 300, 0.8, seed=1).holds
+@pytest.mark.parametrize(("prompts", "sizes"), [(5, UNEQUAL[0]), (50, UNEQUAL[0]), (20, UNEQUAL[1]), (5, UNEQUAL[2])])
+def test_coverage_of_these_prompts(prompts, sizes):
+    assert misses_these_prompts(prompts, 200, 0.8, 1, sizes).holds
+
+
+def test_coverage_of_a_sum_over_steps():
+    assert misses_of_steps(6, 100, 0.8, seed=1).holds
 
 
 @pytest.mark.parametrize("scenario", [SCENARIOS[2], SCENARIOS[7], SCENARIOS[10]], ids=lambda s: s.name)

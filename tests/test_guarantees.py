@@ -222,24 +222,6 @@ def test_a_sum_over_steps_is_the_runs_gain_only_by_versions():
     assert "improvement_of_steps" not in guarantees(_run(1), 0.95).intervals
 
 
-@pytest.mark.parametrize("these", [False, True])
-def test_coverage_of_a_sum_over_steps_that_look_back(these):
-    """Steps of unequal size, each with a theta that depends on the last: after every step, by an exact test."""
-    rng, missed = np.random.default_rng(16), 0
-    for _ in range(100):
-        target, values, weights, share, bad = 0.0, [], [], 0.5, False
-        for size in (6, 3, 9, 2):
-            wins = rng.random(size) < share
-            values += wins.tolist()
-            weights += [1.0 / size] * size
-            target += share
-            found = betting_sum(np.array(values) * 1.0, np.array(weights), 6.0, 0.8, low=0.0, high=1.0)
-            bad |= not found.low <= target <= found.high
-            share = 0.9 if (wins.mean() > 0.5) != these else 0.1
-        missed += bad
-    assert stats.binomtest(missed, 100, 0.2, "greater").pvalue > 1e-4
-
-
 def test_a_choice_among_candidates_spends_its_part_of_the_error(capsys):
     chosen = bounds.certify(bounds.example_traces(), confidence=0.9, candidates=4)
     alone = bounds.certify(bounds.example_traces(), confidence=0.975).improvement
