@@ -143,6 +143,28 @@ def one_line(error: object, most: int = 300) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+# --- answers in a few lines ---------------------------------------------------------------------------------------
+
+_LINE, _INDENT = 80, 13
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """Break text into lines of 80 characters beside its label.
+
+    >>> labelled("  to do", "keep the step")
+    ['  to do      keep the step']
+    """
+    first = f"{label:<{_INDENT - 2}}  "
+    return textwrap.wrap(
+        text,
+        _LINE,
+        initial_indent=first,
+        subsequent_indent=" " * _INDENT,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
 # --- tables on a terminal ----------------------------------------------------------------------------------------
 
 #: A column is not squeezed below this, nor for longer words than that (the first two, of names and numbers, never).

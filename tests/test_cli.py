@@ -30,7 +30,7 @@ def run(capsys, *arguments):
 
 
 def test_bstar_prints_every_rule_and_both_winners(capsys):
-    code, out, err = run(capsys, *PAPER)
+    code, out, err = run(capsys, *PAPER, "--full")
     assert (code, err) == (0, "")
     for rule in bounds.RULES:
         assert rule.name in out  # evaluated, or said not to be
@@ -39,6 +39,25 @@ def test_bstar_prints_every_rule_and_both_winners(capsys):
     assert "the published B* is 4.1 by mixed_tv" in out
     assert "absolutely_continuous = True" in out
     assert "\x1b[" not in out
+
+
+def test_bstar_answers_first(capsys):
+    """The smallest bound, what was given, the next three; what would help where all say nothing is proved to."""
+    code, out, err = run(capsys, *PAPER)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0] == "0.01         is the most that the surrogate can be off (proved)"
+    assert "given up to 4096 tokens; a token: KL <= 0.0001, TV <= 0.005; a response: KL 0.01" in " ".join(out.split())
+    assert "published  the paper's best bound is 4.1: above 1 it says nothing" in out
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 15
+    code, out, _ = run(capsys, "bstar", "--T", 32768, "--delta", "3e-4")
+    assert out.startswith("◇ 9.84       is the smallest bound: on rewards in [0, 1] it says nothing\n")
+    assert max(map(len, out.splitlines())) <= 80
+    remedy = r"keep the KL of a token below (\S+) \(largest delta --target (\S+)\)"
+    value, target = re.search(remedy, " ".join(out.split())).groups()
+    assert bounds.unified(T=32768, delta=float(value)).best.value <= float(target) == 1.0
+    assert "measure the KL of a response" in out
 
 
 def test_bstar_json(capsys):
@@ -77,7 +96,9 @@ def test_bstar_profile_file_and_options(capsys, tmp_path):
         "T": 2, "delta": 0.1, "mean_kl": [0.001, 0.002], "mean_tv": [0.01, 0.02], "reward_range": [0.0, 1.0],
         "absolutely_continuous": True,
     }  # fmt: skip
-    code, out, _ = run(capsys, "bstar", "--T", 3, "--delta", 0.1, "--support-may-differ", "--reward-range", 0, 2)
+    code, out, _ = run(
+        capsys, "bstar", "--T", 3, "--delta", 0.1, "--support-may-differ", "--reward-range", 0, 2, "--full"
+    )
     assert "Not evaluated (the proof needs theta << roll): classical, coupling" in out
     assert "trajectory_kl" in out
 
@@ -220,7 +241,7 @@ def test_underscores_interrupts_and_terminals_without_unicode(capsys, monkeypatc
     command = [sys.executable, "-m", "bounds", *PAPER]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    assert "4.1 by mixed_tv" in out
+    assert "the paper's best bound is 4.1" in out
 
 
 def test_figures_writes_what_it_names(capsys, tmp_path):
@@ -329,10 +350,10 @@ def test_negative_numbers_are_values(capsys):
 def test_bstar_without_options_is_the_example_of_the_paper_explained(capsys):
     code, out, err = run(capsys, "bstar")
     assert (code, err) == (0, "")
-    words, _, table = out.partition("\n\n rule")
+    words, _, answer = out.partition("\n0.01 ")
     command = words.split("\n")[-1]
     assert command.startswith("trm-bounds bstar --T 4096 --delta 1e-4 ")
-    assert run(capsys, *shlex.split(command)[1:])[1] == f"\n rule{table}"
+    assert run(capsys, *shlex.split(command)[1:])[1] == f"0.01 {answer}"
     assert json.loads(run(capsys, *shlex.split(command)[1:], "--json")[1]) == json.loads(
         run(capsys, *PAPER, "--json")[1]
     )
@@ -431,9 +452,12 @@ def test_masks_writes_what_it_keeps_part_by_part(capsys, tmp_path):
 def test_as_a_process():
     """The installed command, python -m bounds, and a reader that stops early."""
     command = [sys.executable, "-m", "bounds", *PAPER]
-    assert "4.1 by mixed_tv" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "the paper's best bound is 4.1" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     script = Path(sys.executable).with_name("trm-bounds")
-    assert "4.1 by mixed_tv" in subprocess.run([script, *PAPER], capture_output=True, text=True, check=True).stdout
+    assert (
+        "the paper's best bound is 4.1"
+        in subprocess.run([script, *PAPER], capture_output=True, text=True, check=True).stdout
+    )
     piped = subprocess.run(f"{script} certify --json | head -c 10", shell=True, capture_output=True, text=True)
     assert piped.stdout == '{"response'
     assert "Traceback" not in piped.stderr

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from bounds._text import many, near, round_up_whole, shown, shown_down
+from bounds._text import labelled, many, near, round_up_whole, shown, shown_down
 from bounds.certificate.findings import Finding, Kind
 from bounds.certificate.guarantees import HYPOTHESES
 from bounds.results import Assumption, Interval, Record, Standing
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 TIGHT, LOOSE = 0.1, 1.0
 _MOST = 30  # times the log: what more prompts would be needed for cannot be shown
 _OPEN = "leave even the promise's sign open"
-_WIDTH, _INDENT = 80, 13
 
 
 class Word(StrEnum):
@@ -301,21 +299,9 @@ def _lines(c: Certificate, v: Verdict) -> Iterator[tuple[str, str]]:
 def block(c: Certificate) -> list[str]:
     """Return the answer in a few lines of at most 80 characters: verdict, how sure, the surrogate, what to do."""
     v = c.verdict
-    first = f"{v.word.sign} {v.word}"
-    found = [_wrapped(f"{first:<{_INDENT - 2}}  ", v.sentence)]
-    found += [_wrapped(f"  {label}".ljust(_INDENT), text) for label, text in _lines(c, v)]
-    return [line for lines in found for line in lines]
-
-
-def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=label,
-        subsequent_indent=" " * _INDENT,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    first = f"{v.word.sign} {v.word}", v.sentence
+    lines = [first, *((f"  {label}", text) for label, text in _lines(c, v))]
+    return [part for label, text in lines for part in labelled(label, text)]
 
 
 def in_one_line(c: Certificate) -> str:

@@ -20,15 +20,15 @@ def emit(result: Any, as_json: bool) -> None:
 _ASCII = str.maketrans("▲▼△▽◇○", "^v^v?o")
 
 
-def answer(result: Any) -> None:
-    """Print the few lines that answer: the sign in the colour of the verdict, in ASCII where a terminal has no more."""
+def answer(lines: list[str], style: str, marked: int) -> None:
+    """Print the few lines that answer, so many characters in a style of their own; in ASCII where there is no more."""
     from rich.text import Text
 
-    text = "\n".join(result.block())
+    text = "\n".join(lines)
     if (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8":
         text = text.translate(_ASCII)
     said = Text(text)
-    said.stylize(f"bold {result.verdict.word.colour}", 0, len(result.verdict.word) + 2)
+    said.stylize(style, 0, marked)
     show(said)
 
 

@@ -108,7 +108,8 @@ def certify(
     elif quiet:
         print(in_one_line(result))
     else:
-        answer(result)
+        word = result.verdict.word
+        answer(result.block(), f"bold {word.colour}", len(word) + 2)
     for each in gates:
         print(f"required: {each}", file=sys.stderr if as_json or quiet else sys.stdout)
     return exit_code(gates)

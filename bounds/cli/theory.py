@@ -11,8 +11,9 @@ import bounds
 from bounds._checks import unknown
 from bounds._text import round_toward_zero
 from bounds.cli.command import FILE, as_json, command, group, number, option, reward_range, suggest, whole
-from bounds.cli.output import emit
+from bounds.cli.output import answer, emit
 from bounds.results import jsonable
+from bounds.rules.answer import block
 from bounds.rules.largest import INVERTIBLE, with_quantity
 from bounds.rules.profile import FIELDS, is_array
 
@@ -43,23 +44,27 @@ def _known(support_may_differ: bool, **fields: Any) -> dict[str, Any]:
     return {**known, "absolutely_continuous": False} if support_may_differ else known
 
 
-@command(
-    "bstar", "trm-bounds bstar --T 4096 --delta 1e-4 --kl-seq 0.01", "Without options: the paper's example, explained."
-)
+@command("bstar", "trm-bounds bstar --T 4096 --delta 1e-4 --kl-seq 0.01", "Alone: an example.")
 @option("--T", "T", type=whole, metavar="N", help="horizon: the cap on policy tokens of a response")
 @_profile
 @option("--profile", type=FILE, metavar="FILE",
         help=f"CSV, TSV, Parquet, JSON or NPZ with arrays [T]: {', '.join(filter(is_array, FIELDS))}")  # fmt: skip
+@option("--full", is_flag=True, help="every bound")
 @as_json
-def bstar(profile: str | None, as_json: bool, **fields: Any) -> None:
-    """Print every bound for given divergences."""
+def bstar(profile: str | None, full: bool, as_json: bool, **fields: Any) -> None:
+    """Print the smallest bound for given divergences, or every one."""
     known = _known(**fields)
     if profile is None and not known and not as_json:
         print(_EXPLAINED)
         known = {name.replace("-", "_"): float(value) for name, value in _PAPER.items()}
     if profile is None and "T" not in known:
         raise ValueError(f"bstar needs --T and a divergence, or --profile FILE; for example: {_COMMAND}")
-    emit(bounds.unified(bounds.Profile(**known) if profile is None else bounds.Profile.read(profile, **known)), as_json)
+    table = bounds.unified(bounds.Profile(**known) if profile is None else bounds.Profile.read(profile, **known))
+    if as_json or full:
+        emit(table, as_json)
+    else:
+        good = table.best is not None and not table.best.vacuous
+        answer(block(table), f"bold {'green' if good else 'yellow'}", 12)
 
 
 @command(
