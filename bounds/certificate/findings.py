@@ -644,12 +644,12 @@ def _say_copied(s: Summary, look: Look) -> Iterable[Finding]:
             "zero divergence proves nothing"
         )
         yield Kind.COPIED.finding(text, s.tokens)
-    elif told >= _COPIED_TOKENS and equal >= (0.999 if _coarse(s) else 0.3) * told:
+    elif told >= _COPIED_TOKENS and equal >= (0.999 if _coarse(s) else 0.4) * told:
         text = (
             f"both policies' log-probs are the same, but for rounding, on {equal / told:.4g} of the uncertain tokens: "
             "one was copied from the other there, and the divergence proves nothing"
         )
-        yield Kind.COPIED.finding(text, equal)
+        yield Kind.COPIED.finding(text, s.tokens * equal / told)
     else:
         evidence = np.maximum(*(_beyond_rate(s[name].astype(np.float64), uncertain) for name in ("same", "close")))
         copied = evidence >= _evident(s)
@@ -658,7 +658,7 @@ def _say_copied(s: Summary, look: Look) -> Iterable[Finding]:
                 f"{many(n, 'response')} whose log-probs are the same under both policies, which those of the others "
                 f"are not: copied from one column to the other (first: {_first_place(s, copied)})"
             )
-            yield Kind.COPIED.finding(text, uncertain[copied].sum(), _first_place(s, copied))
+            yield Kind.COPIED.finding(text, s["length"][copied].sum(), _first_place(s, copied))
 
 
 def _beyond_rate(hits: FloatArray, of: FloatArray) -> FloatArray:

@@ -33,6 +33,7 @@ POSITIVE = 1e-6
 SAME, CLOSE = 1e-5, 1e-4
 
 _PIECE = 2**15
+_ONE_VALUE = 0.01  # log-probs this near to each other, as a share of themselves, are one
 _MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 
 _SUMMED = ("log_ratio_sum", "k3_sum", "surrogate_sum", "shortfall_sum")
@@ -84,6 +85,7 @@ class Part:
         alike = np.ones(len(traces))
         sums = token_sums(traces.rollout, traces.train, traces.starts, alike, compiled=compiled)
         signs = token_signs(traces.rollout, traces.train, traces.starts, compiled=compiled)
+        _count_once(signs.responses, traces)
         totals = {name: signs.totals[name][0].item() for name in TOTALS.names or ()}
         positions = position_sums(traces, sums, alike)
         belong = belonging(traces, sums.responses["k3_sum"])
@@ -408,6 +410,16 @@ def _fill_totals(roll: FloatArray, theta: FloatArray, total: Any) -> None:
         total[f"{name}_numbers"] += values.size - zero.size
         total[f"{name}_zeros"] += np.count_nonzero(other[zero] < TRUE_ZERO)
     total["positive"] += np.count_nonzero(np.maximum(roll, theta) > POSITIVE)
+
+
+def _count_once(responses: Any, traces: TraceSet) -> None:
+    """Count values that return in a response, as in a loop, once, where most are close to the other policy's."""
+    for i in np.flatnonzero(2 * responses["close"] > responses["uncertain"]):
+        x, y = (values[traces.starts[i] : traces.starts[i + 1]] for values in (traces.rollout, traces.train))
+        x, gap = x[x < TRUE_ZERO], np.abs(y - x)[x < TRUE_ZERO]
+        value = np.floor(np.log(-x) / _ONE_VALUE)
+        for name, share in (("uncertain", np.inf), ("close", CLOSE), ("same", SAME)):
+            responses[name][i] = np.unique(value[gap <= -share * x]).size
 
 
 def _counts(tokens: IntArray, starts: IntArray) -> IntArray:
