@@ -1,5 +1,6 @@
 """The public names, for type checkers and editors; written by ``python tests/public_stub.py``."""
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 
 import numpy.typing as npt
@@ -79,6 +80,7 @@ def read_traces(
     reward_range: tuple[float, float] = ...,
     logprob_dtype: str = ...,
     on_missing: str = ...,
+    leave_out: Iterable[str] = ...,
     train_policy: str | None = ...,
     max_line: float = ...,
     max_ratio: float = ...,

@@ -1051,7 +1051,13 @@ def _say_notes(s: Summary, look: Look) -> Iterable[Finding]:
 
 def _say_left_out(s: Summary, look: Look) -> Iterable[Finding]:
     out = s.left_out
-    all_of_them = len(s) + out.empty.count + out.dropped.count
+    all_of_them = len(s) + out.empty.count + out.dropped.count + out.asked.count
+    if names := len(s.reading.leave_out):
+        text = (
+            f"{out.asked.count} of {all_of_them} responses are left out, as asked by {many(names, 'name')}: what is "
+            "said assumes that they are like the others"
+        )
+        yield Kind.LEFT_OUT.finding(text, out.asked.count, out.asked.first)
     if n := out.empty.count:
         text = f"{n} of {all_of_them} responses have no policy token and are left out (first: {out.empty.first})"
         yield Kind.LEFT_OUT.finding(text, n, out.empty.first)

@@ -278,7 +278,7 @@ class Summary(_Known):
         """What had to be assumed to call its responses a sample."""
         out = self.left_out
         found = (
-            ("left_out", out.empty.count - out.padding + out.dropped.count,
+            ("left_out", out.empty.count - out.padding + out.dropped.count + out.asked.count,
              "responses that were left out are like the others, in reward, too"),
             ("ungrouped", out.ungrouped.count, "no two of the responses without a prompt_id answer one prompt"),
         )  # fmt: skip

@@ -64,6 +64,8 @@ log = group(
            help=", ".join(_DTYPES)),
     option("--drop-missing", "on_missing", flag_value="drop", default="error", rare=True,
            help="leave responses with missing values out, and say so"),
+    option("--leave-out", several=True, metavar="ROW ...", rare=True,
+           help="rows that are not looked at, as findings name them: log.jsonl:41"),
     option("--train-policy", metavar="P", shell_complete=suggest(lambda: _POLICIES), rare=True,
            help=f"how theta relates to the responses: {', '.join(_POLICIES)}"),
     option("--drop-incomplete", is_flag=True, rare=True, help="no warning of a last line that is still being written"),

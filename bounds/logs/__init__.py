@@ -22,7 +22,8 @@ def read_traces(paths: Paths, **options: Any) -> TraceSet:
 
     Parameters
     ----------
-    paths, format, horizon, train, group_size, reward_range, logprob_dtype, on_missing, train_policy
+    paths, format, horizon, train, group_size, reward_range, logprob_dtype, on_missing, leave_out,
+    train_policy
         As in :func:`bounds.open_log`.
 
     Returns

@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,12 @@ class Ragged:
         """Return the first lists."""
         return Ragged(self.values[: self.starts[rows]], self.starts[: rows + 1], self.given[:rows])
 
+    def without(self, rows: BoolArray, *, given: bool) -> Ragged:
+        """Return the lists with nothing in some rows: an empty list if ``given``, else none."""
+        lengths = np.where(rows, 0, self.lengths)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        return Ragged(self.values[np.repeat(~rows, self.lengths)], starts, np.where(rows, given, self.given))
+
     def aligned(self, lengths: IntArray, filler: float) -> npt.NDArray[Any]:
         """Return the values with a list of fillers, of these lengths, where a row has none."""
         if self.given.all():
@@ -147,6 +153,17 @@ class Batch:
             tokens={name: lists.head(rows) for name, lists in self.tokens.items()},
             rows={name: values[:rows] for name, values in self.rows.items()},
             others={name: first for name, first in self.others.items() if first < rows},
+        )
+
+    def without(self, rows: BoolArray, empty: Collection[str]) -> Batch:
+        """Return the batch with nothing in some rows [rows] but these columns, which are empty."""
+        return replace(
+            self,
+            tokens={name: lists.without(rows, given=name in empty) for name, lists in self.tokens.items()},
+            rows={
+                name: [None if out else value for value, out in zip(values, rows, strict=True)]
+                for name, values in self.rows.items()
+            },
         )
 
     def records(self) -> Iterator[Row]:

@@ -47,13 +47,15 @@ class Reading:
 
     ``logprob_dtype`` is the precision in which log-probs were computed: it decides how positive one may be.
     ``on_missing="drop"`` leaves responses with missing values out, and reports them. ``train_policy`` is one of
-    :data:`TRAIN_POLICIES`, whatever rows say.
+    :data:`TRAIN_POLICIES`, whatever rows say. ``leave_out`` names rows that are not looked at, as errors and findings
+    name them: ``"log.jsonl:41: row 40"``, or only ``"log.jsonl:41"``.
     """
 
     reward_range: tuple[float, float] = (0.0, 1.0)
     logprob_dtype: str = "float32"
     on_missing: str = "error"
     train_policy: str | None = None
+    leave_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.logprob_dtype, str) or self.logprob_dtype not in POSITIVE_TOLERANCE:
@@ -85,7 +87,9 @@ class Checker:
 
     def check(self, batch: Batch) -> Checked:
         """Return the batch with its policy tokens selected."""
-        seen = Checked(batch, self)
+        out = np.array([not {p, p.split(": ")[0]}.isdisjoint(self.reading.leave_out) for p in batch.places], np.bool_)
+        batch = batch.without(out, _REQUIRED) if out.any() else batch
+        seen = Checked(batch, self, out)
         refusal = None
         for check in CHECKS:
             if (found := check(seen)) is not None:  # rows before it may be refused by the checks that follow
@@ -93,7 +97,7 @@ class Checker:
                 refusal = TraceError(f"{batch.places[row]}: {text}")
                 if row == 0:
                     break
-                seen = Checked(batch.head(row), self)
+                seen = Checked(batch.head(row), self, out[:row])
         if refusal is not None:
             raise refusal
         self.shape = seen.shape
@@ -103,8 +107,9 @@ class Checker:
 class Checked:
     """A batch and what is computed of it, once and when it is needed; a later check relies on those before it."""
 
-    def __init__(self, batch: Batch, checker: Checker) -> None:
+    def __init__(self, batch: Batch, checker: Checker, asked: BoolArray) -> None:
         self.batch = batch
+        self.asked = asked  # which rows were left out, as asked [rows]
         self.reading = checker.reading
         self.horizon = checker.horizon
         self._known_shape = checker.shape

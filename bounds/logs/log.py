@@ -54,6 +54,7 @@ def open_log(
     reward_range: tuple[float, float] = (0.0, 1.0),
     logprob_dtype: str = "float32",
     on_missing: str = "error",
+    leave_out: Iterable[str] = (),
     train_policy: str | None = None,
     max_line: float = DEFAULT_LIMITS.max_line,
     max_ratio: float = DEFAULT_LIMITS.max_ratio,
@@ -77,7 +78,7 @@ def open_log(
     group_size : int, optional
         Every so many rows of a file answer one prompt. Without it, rows of one ``prompt_id`` or of the same
         prompt tokens do.
-    reward_range, logprob_dtype, on_missing, train_policy
+    reward_range, logprob_dtype, on_missing, leave_out, train_policy
         As in :meth:`bounds.TraceSet.from_records`.
     max_line, max_ratio : float
         The longest record in MiB (numbers take up to sixteen times as much memory), and how many times as large as on
@@ -106,7 +107,7 @@ def open_log(
     >>> log, [len(part) for part in log]
     (Log(1 file, canonical, horizon 256), [96])
     """
-    reading = Reading(reward_range, logprob_dtype, on_missing, train_policy)
+    reading = Reading(reward_range, logprob_dtype, on_missing, train_policy, tuple(leave_out))
     if group_size is not None:
         group_size = integer("group_size", group_size, 1, 2**31)
     limits = Limits(max_line, max_ratio)

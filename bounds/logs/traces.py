@@ -66,6 +66,7 @@ class LeftOut:
     ungrouped: Seen = Seen()  # responses that name no prompt: each is one of its own
     masked: int = 0  # responses with a mask
     notes: tuple[str, ...] = ()  # what was noticed when the files were found, joined and compared
+    asked: Seen = Seen()  # responses that were left out by name
 
     def __add__(self, other: LeftOut) -> LeftOut:
         return LeftOut(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -142,6 +143,7 @@ class TraceSet:
         reward_range: tuple[float, float] = (0.0, 1.0),
         logprob_dtype: str = "float32",
         on_missing: str = "error",
+        leave_out: Iterable[str] = (),
         train_policy: str | None = None,
     ) -> Self:
         """Take canonical records in memory.
@@ -162,6 +164,8 @@ class TraceSet:
             Precision in which log-probs were computed: how far above 0 one may be.
         on_missing : {"error", "drop"}
             Whether a null, NaN or sentinel on a policy token is an error, or drops (and reports) the response.
+        leave_out : iterable of str
+            Rows that are not looked at, named as errors and findings name them: ``"row 40"``, or ``"log.jsonl:41"``.
         train_policy : {"before-update", "held-out", "unknown"}, optional
             How theta relates to the responses: it scored them before it learned from them; it learned, but not from
             their prompts; or that is not known. Without it, what the records say, else unknown.
@@ -183,7 +187,7 @@ class TraceSet:
         TraceSet(1 response, 1 prompt, 2 tokens, horizon 16)
         """
         cap = None if horizon is None else integer("horizon", horizon, 1, MAX_HORIZON)
-        checker = Checker(Reading(reward_range, logprob_dtype, on_missing, train_policy), cap)
+        checker = Checker(Reading(reward_range, logprob_dtype, on_missing, train_policy, tuple(leave_out)), cap)
         batches = in_batches((f"row {i}", record) for i, record in enumerate(records))
         return cls.joined(cls.of_checked(checker.check(batch)) for batch in batches)
 
@@ -217,7 +221,7 @@ class TraceSet:
         max_log_ratio : array [B, L], optional
             Largest log theta/roll over the vocabulary at each context.
         **options
-            As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing, train_policy.
+            As in :meth:`from_records`: horizon, reward_range, logprob_dtype, on_missing, leave_out, train_policy.
 
         Returns
         -------
@@ -459,12 +463,13 @@ def _likeness(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 def no_response(left_out: LeftOut) -> TraceError:
     """Return the error for a log of which nothing is left."""
-    seen = left_out.empty.count + left_out.dropped.count
+    seen = left_out.empty.count + left_out.dropped.count + left_out.asked.count
     why = [
         f"{found.count} of {seen} responses {what} (first: {found.first})"
         for found, what in (
             (left_out.empty, "have no policy token"),
             (left_out.dropped, "have missing values and were dropped, as asked"),
+            (left_out.asked, "were left out, as asked"),
         )
         if found.count
     ]
@@ -479,7 +484,7 @@ def _if_all(seen: Checked, name: str) -> npt.NDArray[Any] | None:
 def _left_out(seen: Checked, lifted: int) -> LeftOut:
     """Count the rows of a batch that are left out, and what the others do not say."""
     places, rollout = seen.batch.places, seen.batch.tokens["rollout_logprobs"]
-    empty = np.flatnonzero(seen.lengths == 0).tolist()
+    empty, asked = (np.flatnonzero(rows).tolist() for rows in ((seen.lengths == 0) & ~seen.asked, seen.asked))
     unnamed = [row for row in np.flatnonzero(seen.used).tolist() if seen.prompts[row] is None]
     zeros = [rollout.lengths[row] > 0 and not np.any(rollout[row]) for row in empty]
     return LeftOut(
@@ -490,6 +495,7 @@ def _left_out(seen: Checked, lifted: int) -> LeftOut:
         ungrouped=Seen(len(unnamed), places[unnamed[0]] if unnamed else ""),
         masked=int((seen.given("mask") & seen.used).sum()),
         notes=other_names(seen),
+        asked=Seen(len(asked), places[asked[0]] if asked else ""),
     )
 
 
