@@ -1,6 +1,5 @@
 """The public names, for type checkers and editors; written by ``python tests/public_stub.py``."""
 
-from collections.abc import Iterable
 from collections.abc import Mapping
 
 import numpy.typing as npt
@@ -80,7 +79,7 @@ def read_traces(
     reward_range: tuple[float, float] = ...,
     logprob_dtype: str = ...,
     on_missing: str = ...,
-    leave_out: Iterable[str] = ...,
+    leave_out: tuple[str, ...] = ...,
     train_policy: str | None = ...,
     max_line: float = ...,
     max_ratio: float = ...,

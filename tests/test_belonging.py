@@ -70,14 +70,14 @@ def test_rows_are_left_out_by_name():
     log = list(rows())
     log[40]["train_logprobs"] = np.roll(log[40]["train_logprobs"], 1)
     log[41] |= {"reward": 7.0, "train_logprobs": np.full(60, np.nan)}
-    said = found(log, leave_out=["row 40", "row 41"])
+    said = found(log, leave_out=("row 40", "row 41"))
     assert said.keys() == {Kind.LEFT_OUT, Kind.UNEQUAL_GROUPS}
     assert said[Kind.LEFT_OUT].text.startswith("2 of 96 responses are left out, as asked by 2 names")
     assert said[Kind.LEFT_OUT].rows == ("row 40",)
-    summary = Summary.of(bounds.TraceSet.from_records(log, horizon=60, leave_out=["row 40", "row 41"]))
+    summary = Summary.of(bounds.TraceSet.from_records(log, horizon=60, leave_out=("row 40", "row 41")))
     assert (len(summary), summary.standing) == (94, bounds.Standing.ASSUMED)
     with pytest.raises(bounds.TraceError, match="2 of 2 responses were left out, as asked"):
-        bounds.TraceSet.from_records(log[:2], leave_out=["row 0", "row 1"])
+        bounds.TraceSet.from_records(log[:2], leave_out=("row 0", "row 1"))
 
 
 def test_two_rows_that_are_exchanged_are_named():

@@ -54,7 +54,7 @@ def open_log(
     reward_range: tuple[float, float] = (0.0, 1.0),
     logprob_dtype: str = "float32",
     on_missing: str = "error",
-    leave_out: Iterable[str] = (),
+    leave_out: tuple[str, ...] = (),
     train_policy: str | None = None,
     max_line: float = DEFAULT_LIMITS.max_line,
     max_ratio: float = DEFAULT_LIMITS.max_ratio,

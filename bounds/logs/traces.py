@@ -143,7 +143,7 @@ class TraceSet:
         reward_range: tuple[float, float] = (0.0, 1.0),
         logprob_dtype: str = "float32",
         on_missing: str = "error",
-        leave_out: Iterable[str] = (),
+        leave_out: tuple[str, ...] = (),
         train_policy: str | None = None,
     ) -> Self:
         """Take canonical records in memory.
@@ -164,7 +164,7 @@ class TraceSet:
             Precision in which log-probs were computed: how far above 0 one may be.
         on_missing : {"error", "drop"}
             Whether a null, NaN or sentinel on a policy token is an error, or drops (and reports) the response.
-        leave_out : iterable of str
+        leave_out : tuple of str
             Rows that are not looked at, named as errors and findings name them: ``"row 40"``, or ``"log.jsonl:41"``.
         train_policy : {"before-update", "held-out", "unknown"}, optional
             How theta relates to the responses: it scored them before it learned from them; it learned, but not from
