@@ -94,6 +94,14 @@ _ESTIMATES = {
         "The worst error where theta may answer what roll cannot sample. It counts the unseen mass as lost.",
         "1 - E[min(P, 1 + S)]",
     ),
+    "error_above": (
+        "How far the surrogate may be too low for these rewards. An estimate with a heavy tail.",
+        "E[R k3(P)]",
+    ),
+    "error_below": (
+        "How far the surrogate may be too high for these rewards, as a negative number. An estimate with a heavy tail.",
+        "-E[(1 - R) k3(P)]",
+    ),
     "worst_case_error_measured": (
         "An upper limit of the worst error that holds for every sample size. Wide, since ratios have no cap.",
         "upper end of 1 - E[min(P, 1 + S, c)]",

@@ -65,6 +65,8 @@ BY_HAND = {
     "tv_seq": lambda d, r: max(0.0, 1 - np.exp(d.sum())),
     "worst_case_error": lambda d, r: max(0.0, 1 + (np.exp(d) - 1).sum() - np.exp(d.sum())),
     "worst_case_error_with_gap": lambda d, r: 1 - min(np.exp(d.sum()), 1 + (np.exp(d) - 1).sum()),
+    "error_above": lambda d, r: r * (np.exp(d.sum()) - 1 - d.sum()),
+    "error_below": lambda d, r: (r - 1) * (np.exp(d.sum()) - 1 - d.sum()),
     "surrogate_gain": lambda d, r: r * (np.exp(d) - 1).sum(),
     "mean_length": lambda d, r: d.size,
     "reward": lambda d, r: r,
@@ -92,6 +94,22 @@ def test_the_spread_of_rewards_to_one_prompt(example, certificate):
     alone = bounds.certify(example.select(first))
     assert alone.estimates["reward_sd_within"] is None
     assert alone.reasons["reward_sd_within"] == "it needs two responses to every prompt"
+
+
+def test_the_tail_of_a_one_sided_end_is_watched():
+    rows = [
+        {"prompt_id": f"p{i}", "reward": i % 2, "rollout_logprobs": [-3.0 - i / 40], "train_logprobs": [-3.1]}
+        for i in range(40)
+    ]
+    quiet = bounds.TraceSet.from_records(rows, horizon=4)
+    rows[1] |= {"rollout_logprobs": [-9.0], "train_logprobs": [-5.0]}
+    loud = bounds.TraceSet.from_records(rows, horizon=4)
+    assume = {"absolutely_continuous": True}
+    quiet, loud = (bounds.certify(log, assume=assume).estimates["error_above"].of for log in (quiet, loud))
+    assert quiet == "R k3(P)"
+    assert re.search(r"one response is \d\d% of it, so the tail is not seen", loud)
+    gap = bounds.certify(bounds.example_traces(), assume={"support_gap": 0.1})
+    assert gap.reasons["error_below"] == "it needs theta << roll"
 
 
 def test_exact_columns_are_used_and_said(example, certificate):

@@ -14,11 +14,14 @@ from bounds._checks import FloatArray, unknown
 from bounds._rounding import exact, round_up
 from bounds.certificate.findings import odd_mean_ratio, support_gap
 from bounds.certificate.kept import no_mask, scaled
+from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
 from bounds.divergence.inequalities import kl_of_cap, tv_of_cap
 from bounds.divergence.rows import k3, shortfall
 from bounds.intervals import Side, betting, clustered_mean, clustered_ratio, prompt_means
 from bounds.results import Interval, Standing
+
+_TAIL = 0.2  # of a mean from one response: what larger ones would add is not known
 
 
 class Intervals(dict[str, Interval | None]):
@@ -164,6 +167,19 @@ def _mean_length(log: _Log) -> Interval:
     return make(log["length"], "tokens", 0.0, float(log.summary.horizon))
 
 
+def _one_sided(log: _Log, share: FloatArray, sign: float, of: str) -> Interval | str:
+    """Estimate an end of the error, E[R k3(P)] or -E[(1-R) k3(P)]; both have a heavy tail, so that it is watched.
+
+    Error = E[R (k3(P) - Phi)] = -E[(1-R)(k3(P) - Phi)] where theta << roll, and k3 and Phi are not negative.
+    """
+    if log.gap:
+        return "it needs theta << roll"
+    parts = times(share, k3(log["log_ratio_sum"]))
+    most = float(parts.max() / total) if (total := parts.sum()) > 0.0 and math.isfinite(total) else 0.0
+    tail = f"; one response is {most:.0%} of it, so the tail is not seen" if most > _TAIL else ""
+    return log.mean(sign * log.spread * parts, of + tail, -math.inf)
+
+
 def _reward_sd_within(log: _Log) -> Interval | str:
     """Bound the root of the mean over prompts of a reward's variance at one prompt, for every sample size.
 
@@ -208,6 +224,10 @@ ESTIMATES: Mapping[str, Estimate] = MappingProxyType(
             lambda log: log.mean(log.spread * (1.0 - log["capped_mass"]), "1 - min(P, 1+S)", -math.inf)
         ),
         "worst_case_error_measured": Estimate(_worst_case_error_measured),
+        "error_above": Estimate(lambda log: _one_sided(log, log.summary.unit_reward, 1.0, "R k3(P)"), "reward"),
+        "error_below": Estimate(
+            lambda log: _one_sided(log, 1.0 - log.summary.unit_reward, -1.0, "-(1-R) k3(P)"), "reward"
+        ),
         "surrogate_gain": Estimate(lambda log: log.mean(log.summary.surrogate, "R S", -math.inf), "reward"),
         "mean_ratio": Estimate(lambda log: log.per_token(log["length"] + log["surrogate_sum"], "rho", 0.0)),
         "mean_kl_token": Estimate(lambda log: log.per_token(log.kl, f"{log.how}, KL(roll||theta)")),

@@ -126,7 +126,10 @@ class Kind(StrEnum):
 DOUBTS = frozenset({Kind.UNEQUAL_GROUPS, Kind.FILTERED, Kind.ADVANTAGES, Kind.EQUAL_REWARDS})
 
 #: What rests on the divergence of whole responses being seen in the sampled tokens.
-OF_DIVERGENCE = ("kl_seq", "kl_seq_k3", "mean_kl_token", "worst_case_error", "chi2_seq")
+OF_DIVERGENCE = (
+    *("kl_seq", "kl_seq_k3", "mean_kl_token", "chi2_seq"),
+    *("worst_case_error", "error_above", "error_below"),
+)
 _OF_GAIN = ("improvement", "surrogate_gain")
 _EVERYTHING = ("",)
 
