@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-extras chromium notebooks fuzz coverage lint figures docs bench attack mutants clean
+.PHONY: demo test test-extras test-trainers chromium notebooks fuzz coverage lint figures docs bench attack mutants clean
 
 demo: $(VENV)/.core
 	$(BIN)/trm-bounds certify --mask 'seq_max_k2<=0.05'
@@ -14,6 +14,11 @@ test: lint
 
 test-extras: $(VENV)/.extras chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/extras
+
+# the hooks inside the real trainers: by hand, since it installs 5 GB; docs/trainers.md has the dates
+test-trainers: $(VENV)/.extras
+	tests/trainers/run.sh
+	$(BIN)/python -m pytest tests/extras/test_trainers.py
 
 notebooks: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'
@@ -48,7 +53,7 @@ mutants: $(VENV)/.dev
 	$(BIN)/python tests/mutants.py
 
 clean:
-	rm -rf $(VENV) build dist docs/_build *.egg-info
+	rm -rf $(VENV) .trainers build dist docs/_build *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -352,7 +352,7 @@ def commands(folder):
     for (kind, command), reply in zip(listed, run([command for _, command in listed]), strict=True):
         again = " (again)" if command in recorded[kind] else ""
         recorded[kind][command + again] = answer(*reply)
-    for trainer in ("verl", "skyrl", "trl"):
+    for trainer in ("trl", "verl", "skyrl", "openrlhf", "ms-swift"):
         recorded["formats"][f"recipe {trainer}"] = answer(*run([f"formats --recipe {trainer}"])[0])
     recorded["verify"] = verified(*run(["verify --json"])[0])
     recorded["masks"]["kept.parquet"] = columns(pd.read_parquet(folder / "kept.parquet"))
@@ -400,11 +400,11 @@ def layouts():
     """Name -> the path of a log, or of its two halves, in every layout that the tests write."""
     rows = example()
 
-    def export(recipe, batch):
+    def export(recipe, *batch):
         path = Path(f"{recipe}.jsonl")
         namespace = {}
         exec(run([f"formats --recipe {recipe}"])[0][1], namespace)
-        namespace["export"](batch, path)
+        namespace["export"](*batch, path)
         return path
 
     def compressed(name, pack):
@@ -454,9 +454,8 @@ def layouts():
         "openai batch": writers.openai(Path("batch"), rows, batch=True),
         "sglang": writers.sglang(made("sglang"), rows),
         "sglang pairs": writers.sglang(made("pairs"), rows, elements=2),
-        "verl recipe": export("verl", writers.verl_batch(rows)),
-        "skyrl recipe": export("skyrl", writers.skyrl_batch(rows)),
-        "trl recipe": export("trl", writers.trl_batch(rows)),
+        "openrlhf recipe": export("openrlhf", writers.openrlhf_experiences(rows)),
+        "ms-swift recipe": export("ms-swift", *writers.swift_batch(rows)),
     }
     for name, row in writers.TEXT_DUMPS.items():
         found[name] = writers.lines(Path(name, "x.jsonl"), [row])

@@ -75,11 +75,11 @@ def warnings_of(source, **options):
     return bounds.certify(bounds.read_traces(source, horizon=256, **options)).warnings
 
 
-def export(recipe, batch, path):
+def export(recipe, folder, *batch):
     """Run a recipe's own text on a batch."""
-    namespace = {}
+    namespace, path = {}, folder / "log.jsonl"
     exec(RECIPES[recipe], namespace)
-    namespace["export"](batch, path)
+    namespace["export"](*batch, path)
     return path
 
 
@@ -87,10 +87,9 @@ BOTH = {
     "canonical": lambda folder: writers.canonical(folder, example()),
     "nemo-rl": lambda folder: writers.nemo_rl(folder, example()),
     "nemo-rl flat, masks of floats": lambda folder: writers.nemo_rl(folder, example(), nested=False, floats=True),
-    "verl recipe": lambda folder: export("verl", writers.verl_batch(example()), folder / "log.jsonl"),
-    "skyrl recipe": lambda folder: export("skyrl", writers.skyrl_batch(example()), folder / "log.jsonl"),
+    "openrlhf recipe": lambda folder: export("openrlhf", folder, writers.openrlhf_experiences(example())),
+    "ms-swift recipe": lambda folder: export("ms-swift", folder, *writers.swift_batch(example())),
     "prime-rl": lambda folder: writers.prime_rl(folder, example()),
-    "trl recipe": lambda folder: export("trl", writers.trl_batch(example()), folder / "log.jsonl"),
 }
 HALVES = {
     "canonical halves": lambda folder: writers.canonical_halves(folder, example()),
@@ -110,7 +109,7 @@ HALVES = {
     "atropos": lambda folder: writers.atropos(folder, example()),
     "responses": lambda folder: writers.responses_api(folder, example()),
 }
-WITHOUT_REWARD = ("prime-rl", "trl recipe")
+WITHOUT_REWARD = ("prime-rl",)
 
 
 @pytest.mark.parametrize("layout", BOTH)
@@ -228,7 +227,7 @@ def test_dumps_of_text_are_answered_with_the_switch_that_would_help(tmp_path, na
         "verl-text": "actor_rollout_ref.rollout.calculate_log_probs=True, then .* --recipe verl",
         "trl-text": "use_vllm=True .* --recipe trl",
         "areal-text": "actor.recompute_logprob=true",
-        "ms-swift-text": "log_rollout_offpolicy_metrics=true",
+        "ms-swift-text": "log_rollout_offpolicy_metrics=true .* --recipe ms-swift",
     }[name]
     for given in (path, path.parent if name != "trl-text" else path):
         with pytest.raises(bounds.TraceError, match=f"holds? text and no log-probs.*{switch}"):

@@ -411,6 +411,35 @@ def trl_batch(records):
     }
 
 
+def openrlhf_experiences(records):
+    """OpenRLHF's Experiences: prompt and response shifted by one, 0.0 on the prompt, two experiences."""
+    rows = [[column[1:] for column in sequence(r)[1:]] for r in records]
+    length = max(len(row[0]) for row in rows) + 2
+    grids = [np.array([row[k] + [0] * (length - len(row[k])) for row in rows]) for k in range(3)]
+    names, found = ("rollout_log_probs", "action_log_probs", "action_mask"), []
+    for part in (slice(0, 40), slice(40, None)):
+        some = records[part]
+        info = {"reward": np.array([r["reward"] for r in some])}
+        fields = {name: grid[part] for name, grid in zip(names, grids, strict=True)}
+        found.append(SimpleNamespace(**fields, info=info, prompts=[r["prompt_id"] for r in some]))
+    return found
+
+
+def swift_batch(records):
+    """ms-swift's samples, micro-batches with a GRPOBatch each, and rewards."""
+    mu, pi, mask, _ = responses(records)
+    batches = [
+        {
+            "grpo_batch": SimpleNamespace(
+                rollout_per_token_logps=mu[part], old_per_token_logps=pi[part], completion_mask=mask[part]
+            )
+        }
+        for part in (slice(0, 40), slice(40, None))
+    ]
+    samples = [SimpleNamespace(prompt_id=r["prompt_id"]) for r in records]
+    return samples, batches, np.array([r["reward"] for r in records])
+
+
 # --- dumps of text -----------------------------------------------------------------------------------------
 
 TEXT_DUMPS = {

@@ -46,7 +46,7 @@ def horizon(path: Path) -> int | None:
     return None if said is None else int(said)
 
 
-def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int, level: int = 19) -> None:
+def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int | None, level: int = 19) -> None:
     """Write rows, with the horizon in the file's metadata; ``dtype`` of log-probs is float32 or float64.
 
     ``level`` is zstd's: 19 for a file that is kept, 1 for one that must be written soon.
@@ -60,7 +60,7 @@ def write_parquet(rows: Batch, path: Path, *, dtype: str, horizon: int, level: i
 
     columns = {name: pa.array(values) for name, values in rows.rows.items()}
     columns |= {name: lists(values) for name, values in rows.tokens.items()}
-    table = pa.table(columns).replace_schema_metadata({_HORIZON_KEY: str(horizon)})
+    table = pa.table(columns).replace_schema_metadata({} if horizon is None else {_HORIZON_KEY: str(horizon)})
     pq.write_table(
         table,
         path,

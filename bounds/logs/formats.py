@@ -58,7 +58,7 @@ class Format:
 _ANY_LOGPROBS = "*logprobs*"
 #: Stands for a scalar of some trainer's that compares the two policies.
 _ANY_SCALARS = "*scalars*"
-_RECIPE = "then export the batch with the recipe of `trm-bounds formats --recipe {}`"
+_RECIPE = "then do what `trm-bounds formats --recipe {}` prints"
 
 #: Formats that are read.
 READ: tuple[Format, ...] = (
@@ -219,7 +219,7 @@ NOT_READ: tuple[Format, ...] = (
         without=_ANY_LOGPROBS,
         advice="this is AReaL's dump_to_file, which holds text and no log-probs: set actor.recompute_logprob=true "
         "(or use_decoupled_loss), which puts prox_logp beside logprobs in the batch, and write both as canonical rows, "
-        "as the recipe of `trm-bounds formats --recipe trl` does for TRL",
+        "as the recipe of `trm-bounds formats --recipe openrlhf` does for OpenRLHF",
     ),
     Format(
         name="ms-swift-text",
@@ -231,7 +231,7 @@ NOT_READ: tuple[Format, ...] = (
         without=_ANY_LOGPROBS + " head_version completion_ids trajectory",
         advice="these are ms-swift's logged completions, which hold text and no log-probs: with use_vllm, "
         "log_rollout_offpolicy_metrics=true puts rollout_per_token_logps beside old_per_token_logps in the batch; "
-        "write both as canonical rows, as the recipe of `trm-bounds formats --recipe trl` does for TRL",
+        + _RECIPE.format("ms-swift"),
     ),
     Format(
         name="slime-rollout",
@@ -278,7 +278,7 @@ NOT_READ: tuple[Format, ...] = (
         containers=("pickle",),
         signs=("",),
         advice="this is a pickle, which is never opened, since opening one can run code: export canonical rows from "
-        "the trainer (`trm-bounds formats --recipe verl`, skyrl or trl prints ten lines that do)",
+        "the trainer (`trm-bounds formats --recipe verl`, or skyrl, says how)",
     ),
 )
 
@@ -327,56 +327,68 @@ def _what_it_is(head: Head) -> str:
     return next((what for magic, what in _KINDS.items() if head.magic.startswith(magic)), "no known format")
 
 
-# --- ten lines for each trainer that keeps both log-probs in memory only: source to paste, never run from here -----
-# Each defines ``export(batch, path)``, which appends canonical rows to a JSONL file. They use nothing but
-# ``tolist``, ``sum`` and ``*`` of the trainer's tensors, and leave padding to the mask.
+# --- what to do for each trainer that keeps both log-probs in memory only: source to paste, never run from here -----
+# Where :mod:`bounds.training` has a hook, how it is switched on; else a function ``export`` that appends canonical rows
+# to a JSONL file. It uses nothing but ``tolist`` of the trainer's tensors, and leaves padding to the mask.
 
 #: Trainer -> source.
 RECIPES: Mapping[str, str] = MappingProxyType(
     {
-        "verl": """\
-# verl: call export(batch, path) in the trainer's fit() once old_log_probs are computed (after compute_log_prob), with
-# actor_rollout_ref.rollout.calculate_log_probs=True. In bypass_mode both log-probs are one copy and prove nothing.
-import json
+        "trl": """\
+# TRL (1.16): two lines. GRPOConfig needs use_vllm=True, vllm_importance_sampling_correction=True.
+from trl import GRPOTrainer
+import bounds.training.trl
 
-def export(batch, path):
-    t, ids = batch.batch, batch.non_tensor_batch["uid"]
-    names = {"rollout_logprobs": "rollout_log_probs", "train_logprobs": "old_log_probs", "mask": "response_mask"}
-    rows = {name: t[key].tolist() for name, key in names.items()}
-    rows["reward"] = t["token_level_scores"].sum(-1).tolist()
-    rows["train_policy"] = ["before-update"] * len(rows["mask"])  # in the first pass over a batch only
-    with open(path, "a") as file:
-        for i, uid in enumerate(ids):
-            file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
+class Trainer(bounds.training.trl.TrustRegion, GRPOTrainer):
+    pass
+
+# then Trainer(..., log_dir="trm_log", trust_region="seq_max_k2<=0.05"): either, beside what GRPOTrainer takes
+""",
+        "verl": """\
+# verl (0.9): nothing to edit. Where trm-bounds is installed beside verl, verl finds its plug-in, which logs where this
+# is set (in a Ray cluster +ray_kwargs.ray_init.runtime_env.env_vars.TRM_BOUNDS_LOG=trm_log); the horizon is
+# data.max_response_length.
+export TRM_BOUNDS_LOG=trm_log TRM_BOUNDS_HORIZON=4096
+# It needs actor_rollout_ref.rollout.calculate_log_probs=True, and not bypass_mode: there nothing is scored before it is
+# learned from.
 """,
         "skyrl": """\
-# SkyRL: call export(training_input, path) in the trainer after fwd_logprobs_values_reward, before rewards and uids are
-# removed. Generator log-probs must be on (generator.sampling_params.logprobs).
-import json
+# SkyRL (0.4): return this trainer in get_trainer of the experiment; generator.sampling_params.logprobs must be on.
+from skyrl.train.trainer import RayPPOTrainer
+import bounds.training.skyrl
 
-def export(batch, path):
-    names = {"rollout_logprobs": "rollout_logprobs", "train_logprobs": "action_log_probs", "mask": "loss_mask"}
-    rows = {name: batch[key].tolist() for name, key in names.items()}
-    rows["reward"] = batch["rewards"].sum(-1).tolist()
-    rows["train_policy"] = ["before-update"] * len(rows["mask"])  # in the first pass over a batch only
-    with open(path, "a") as file:
-        for i, uid in enumerate(batch.metadata["uids"]):
-            file.write(json.dumps({"prompt_id": str(uid), **{k: v[i] for k, v in rows.items()}}) + "\\n")
+class Trainer(bounds.training.skyrl.TrustRegion, RayPPOTrainer):
+    pass
+
+# then Trainer(..., log_dir="trm_log", trust_region="seq_max_k2<=0.05"): either, beside what RayPPOTrainer takes
 """,
-        "trl": """\
-# TRL: in a subclass of GRPOTrainer, let _generate_and_score_completions call export(output, path) on what super()
-# returns, with use_vllm=True and vllm_importance_sampling_correction=True. It has no rewards (advantages are none).
+        "openrlhf": """\
+# OpenRLHF (0.11): call export(experiences, path) on what RemoteExperienceMaker.make_experience returns. vLLM's
+# log-probs are kept with --algo.advantage.is_correction_level token or seq.
 import json
 
-def export(batch, path):
-    names = {"rollout_logprobs": "sampling_per_token_logps", "train_logprobs": "old_per_token_logps"}
-    rows = {name: batch[key].tolist() for name, key in names.items()}
-    rows["mask"] = (batch["completion_mask"] * batch.get("tool_mask", 1)).tolist()
-    prompts = zip(batch["prompt_ids"].tolist(), batch["prompt_mask"].tolist())
-    rows["prompt_tokens"] = [[t for t, kept in zip(*pair) if kept] for pair in prompts]
+def export(experiences, path):
+    names = {"rollout_logprobs": "rollout_log_probs", "train_logprobs": "action_log_probs", "mask": "action_mask"}
     with open(path, "a") as file:
-        for i in range(len(rows["mask"])):
-            file.write(json.dumps({"train_policy": "before-update", **{k: v[i] for k, v in rows.items()}}) + "\\n")
+        for e in experiences:
+            rows = {name: getattr(e, key).tolist() for name, key in names.items()}
+            rows |= {"reward": e.info["reward"].tolist(), "prompt_id": e.prompts}
+            for i in range(len(e.prompts)):
+                file.write(json.dumps({"train_policy": "before-update", **{k: v[i] for k, v in rows.items()}}) + "\\n")
+""",
+        "ms-swift": """\
+# ms-swift (4.6): in a subclass of GRPOTrainer, let _postprocess_batch(samples, batches) call export(samples, batches,
+# rewards, path) after super(); rewards are (self._rewards_per_func * self.reward_weights).nansum(1) of this process.
+import json
+
+def export(samples, batches, rewards, path):
+    names = ("rollout_logprobs", "train_logprobs", "mask")
+    fields = ("rollout_per_token_logps", "old_per_token_logps", "completion_mask")
+    rows = [[x for b in batches for x in getattr(b["grpo_batch"], key).tolist()] for key in fields]
+    with open(path, "a") as file:
+        for sample, reward, *grid in zip(samples, rewards.tolist(), *rows):
+            row = {"prompt_id": sample.prompt_id, "reward": reward, "train_policy": "before-update"}
+            file.write(json.dumps(row | dict(zip(names, grid))) + "\\n")
 """,
     }
 )
@@ -386,8 +398,8 @@ def export(batch, path):
 #: The recipe that makes the second half of a log, by ``transformers``: a script of its own.
 SCORE = "score"
 MEMORY_ONLY = (
-    f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints the lines that export it. One "
-    f"half only: --recipe {SCORE} prints a script that scores it by the trained weights"
+    f"Only in memory ({', '.join(RECIPES)}): trm-bounds formats --recipe NAME prints what logs it. One half only: "
+    f"--recipe {SCORE} prints a script that scores it by the trained weights"
 )
 _SHOWN = ("name", "title", "trainer", "file", "keys", "advice")
 

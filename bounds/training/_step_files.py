@@ -36,7 +36,7 @@ class StepFiles:
     :meth:`close` waits for the disk.
     """
 
-    def __init__(self, folder: Path, rank: int, horizon: int) -> None:
+    def __init__(self, folder: Path, rank: int, horizon: int | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.rank, self.horizon = folder, rank, horizon
         self._waiting: Queue[tuple[int, Record] | threading.Event] = Queue(_WAITING)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import weakref
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -33,8 +35,9 @@ class Monitor:
 
     Parameters
     ----------
-    horizon : int
-        T, the cap on the policy tokens of a response.
+    horizon : int, optional
+        T, the cap on the policy tokens of a response. Without it nothing is said by length, and a reader of the files
+        takes the longest response, as an assumption.
     rule : optional
         As in :func:`trust_region_mask`: acceptance is then reported, also by quarters of the horizon.
     folder : path, optional
@@ -58,12 +61,12 @@ class Monitor:
     def __init__(
         self,
         *,
-        horizon: int,
+        horizon: int | None = None,
         rule: str | Mask | None = None,
         folder: str | Path | None = None,
         rank: int | None = None,
     ) -> None:
-        self.horizon = integer("horizon", horizon, 1, 2**53)
+        self.horizon = None if horizon is None else integer("horizon", horizon, 1, 2**53)
         self.rule = None if rule is None else response_mask(rule)
         self.folder = None if folder is None else Path(folder)
         self.rank = None if rank is None else integer("rank", rank, 0, 2**31)
@@ -119,7 +122,7 @@ class Monitor:
         """
         if self._failed:
             return {}
-        try:
+        with self.guard():
             seen = self._scalars(rollout_logprobs, train_logprobs, mask, exact, keep)
             if self.folder is not None and not evaluation:
                 grids = {
@@ -135,13 +138,19 @@ class Monitor:
                     **({} if exact is None else {f.name: getattr(exact, f.name) for f in fields(exact)}),
                 }
                 self._log(step, {name: _on_host(x) for name, x in grids.items() if x is not None})
+            return seen
+        return {}
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Let nothing that goes wrong inside reach the training: it is said once, and nothing more is logged."""
+        try:
+            yield
         except Exception as error:
             self._failed = True
             LOGGER.warning(
-                "trust region: nothing more is logged, the training goes on (%s: %s)", type(error).__name__, error
+                "trust region: nothing more is logged (%s: %s); the training goes on", type(error).__name__, error
             )
-            return {}
-        return seen
 
     def flush(self) -> None:
         """Say that the step is complete: its file is then written without waiting for the next step."""
@@ -181,7 +190,7 @@ class Monitor:
         """Return the shares of the responses that are kept; NaN in a quarter of the horizon where no response ends."""
         length, kept = policy.sum(dim=1), (keep > 0).double()
         shares = {"acceptance": kept.sum() / (length > 0).sum()}
-        edges = [self.horizon * k // 4 for k in range(5)]
+        edges = [] if self.horizon is None else [self.horizon * k // 4 for k in range(5)]
         for least, most in pairwise(edges):
             inside = (length > least) & (length <= most)
             shares[f"acceptance_by_length/{least + 1}_{most}"] = (kept * inside).sum() / inside.sum()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import writers
-from test_readers import example, export, said, same, truth
+from test_readers import example, said, same, truth
 
 import bounds
 from bounds.logs import FORMATS
@@ -138,16 +138,6 @@ def test_damaged_torch_files_give_a_result_or_a_clear_error(tmp_path):
     outcomes = fuzz_readers.fuzz("slime", 300, tmp_path)
     assert sum(outcomes.values()) == 300
     assert min(outcomes["read"], outcomes["refused"]) >= 5
-
-
-@pytest.mark.parametrize("recipe", ["verl", "skyrl", "trl"])
-def test_recipes_on_tensors(tmp_path, recipe):
-    """The trainers' batches hold tensors; these are exact in float64."""
-    batch = getattr(writers, f"{recipe}_batch")(example())
-    grids = batch.batch if recipe == "verl" else batch
-    for name, values in grids.items():
-        grids[name] = torch.as_tensor(values)
-    same(said(export(recipe, batch, tmp_path / "log.jsonl")), truth(recipe != "trl"))
 
 
 def test_miles_columns_give_the_certificate_of_the_canonical_file(tmp_path):

@@ -6,7 +6,6 @@ import doctest
 import importlib
 import math
 import pkgutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -353,56 +352,3 @@ def test_the_examples_of_the_module_hold():
     results = [doctest.testmod(importlib.import_module(name)) for name in names]
     assert sum(result.attempted for result in results) >= 10
     assert all(result.failed == 0 for result in results)
-
-
-def recipes():
-    """The Python blocks of the lab's README, run as they stand: the imports are the last of them."""
-    text = (Path(__file__).parents[2] / "lab" / "README.md").read_text(encoding="utf-8")
-    blocks = [b.split("```")[0] for b in text.split("```python\n")[1:]]
-    space = {}
-    exec("\n".join(blocks), space)
-    return space
-
-
-def test_the_recipes_run_on_what_the_trainers_hold():
-    """Every trainer's layout of the same two responses gives the same loss, gradient and scalars."""
-    space = recipes()
-    roll = torch.tensor([[-1.0, -0.5, -2.0], [-0.3, 0.0, 0.0]])
-    train = torch.tensor([[-1.1, -0.45, -1.9], [-0.32, -7.0, -9.0]], requires_grad=True)
-    mask, advantages = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]), torch.tensor([0.7, -1.3])
-    by_token = advantages[:, None].expand(2, 3)
-    rule = "seq_max_k2<=0.05,seq_mean_k3<=0.001"
-    keep = trust_region_mask(roll, train, mask, rule)
-    expected = torch.autograd.grad(masked_surrogate_loss(roll, train, mask, advantages, keep), train)[0]
-    assert keep.tolist() == [False, True]
-
-    def one_filler(x):
-        return torch.cat([torch.full((2, 1), 9.0), x], 1)
-
-    lengths = (3, 1)
-    calls = {
-        "verl_loss": ({"rollout_log_probs": roll, "response_mask": mask, "advantages": by_token}, train),
-        "slime_loss": (
-            {
-                "rollout_log_probs": [roll[i, :n] for i, n in enumerate(lengths)],
-                "loss_masks": [mask[i, :n] for i, n in enumerate(lengths)],
-                "advantages": [by_token[i, :n] for i, n in enumerate(lengths)],
-            },
-            [train[i, :n] for i, n in enumerate(lengths)],
-        ),
-        "trl_loss": ({"sampling_per_token_logps": roll, "completion_mask": mask, "advantages": advantages}, train),
-        "nemo_rl_loss": (
-            {
-                "generation_logprobs": one_filler(roll),
-                "token_mask": one_filler(mask),
-                "sample_mask": torch.ones(2),
-                "advantages": one_filler(by_token),
-            },
-            train,
-        ),
-    }
-    assert set(calls) == {name for name in space if name.endswith("_loss") and name != "masked_surrogate_loss"}
-    for name, (data, log_probs) in calls.items():
-        loss, seen = space[name](data, log_probs, space["monitor"])
-        assert torch.allclose(torch.autograd.grad(loss, train)[0], expected), name
-        assert seen["acceptance"] == 0.5, name
