@@ -1,4 +1,4 @@
-"""The log of a real TRL with a real vLLM (lab/real_engine.py): what of its mismatch is the engine, and what staleness."""
+"""A log of a real TRL with a real vLLM (lab/real_engine.py): what of its mismatch is the engine, what staleness."""
 
 from __future__ import annotations
 
