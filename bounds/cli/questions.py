@@ -12,7 +12,7 @@ import click
 import bounds
 from bounds.cli import reading
 from bounds.cli.command import FILE, command, number, option, suggest, writes
-from bounds.cli.output import answer, emit, progress
+from bounds.cli.output import answer, emit, progress, show
 
 if TYPE_CHECKING:
     from bounds.certificate.gate import Gate
@@ -148,8 +148,9 @@ def _write_page(
 @command("steps", "trm-bounds steps 'run/*.jsonl' --horizon 4096 --limit 0.5", reading.PATHS)
 @reading.log
 @reading.mask()
-@option("--limit", type=number, metavar="NATS", help="exit 1 unless kl_seq stays below it")
+@option("--limit", type=number, metavar="NATS", help="exit 1 where kl_seq is above it, 3 where that is open")
 @option("--time-uniform", is_flag=True, help="all steps hold at once, also if looked at after each")
+@option("--full", is_flag=True, rare=True, help="every estimate of every step")
 @reading.looking
 @writes("--figure", "draw it as PNG, PDF or SVG")
 def steps(
@@ -158,18 +159,26 @@ def steps(
     limit: float | None,
     time_uniform: bool,
     figure: str | None,
+    full: bool,
     force: bool,
     as_json: bool,
     **log: Any,
 ) -> int:
-    """Print a run over time; 1 where it leaves the limit that was given."""
+    """Print a run over time; 1 where it leaves the limit that was given, 3 where that is open."""
+    from bounds._text import TerminalTable
+
     m = reading.open_log(example="run", **log).summary(mask=mask)
     limits = {} if limit is None else {"limit": limit}
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
         _draw(run, figure, force=force)
-    emit(run, as_json)
-    return 1 if limit is not None and run.lost is not None else 0
+    if as_json or full:
+        emit(run, as_json)
+    else:
+        lost = run.lost is not None
+        answer(run.block(), f"bold {'red' if lost else 'green'}", 11)
+        show(TerminalTable(*run.short_cells()))
+    return 0 if limit is None else {True: 0, False: 1, None: 3}[run.within]
 
 
 def _draw(run: Any, path: str, *, force: bool) -> None:

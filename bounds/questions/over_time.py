@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
-from bounds._text import Cells, many, shown
+from bounds._text import Cells, Row, labelled, many, near, shown
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.findings import Finding, findings, policy_findings, refuting
 from bounds.certificate.guarantees import Gain, of_steps
@@ -63,6 +63,64 @@ class RunOverTime(Result):
     def lost(self) -> str | None:
         """The first step where the trust region could not be certified."""
         return next((name for name in self.steps if self.steps.estimate(name, "kl_seq").high > self.limit), None)
+
+    @property
+    def within(self) -> bool | None:
+        """Whether every step is within the limit; False where one is shown not to be, None where that is open."""
+        kl = [self.steps.estimate(name, "kl_seq") for name in self.steps]
+        if any(i.low > self.limit for i in kl):
+            return False
+        return True if self.lost is None and refuting(self.findings) is None else None
+
+    def block(self) -> list[str]:
+        """Return where the trust region was lost and what to do, in a few lines of 80 characters."""
+        return [line for label, text in self._answer() for line in labelled(label, text)]
+
+    def _answer(self) -> Iterator[tuple[str, str]]:
+        """Yield what is said of the run, each with its label."""
+        names, region = list(self.steps), f"{self.limit:g}"
+        highs = {name: self.steps.estimate(name, "kl_seq").high for name in names}
+        if self.lost is None:
+            yield "▲ WITHIN", f"the KL of a response is at most {region} at all {len(names)} steps (estimates)"
+        else:
+            before = names[: names.index(self.lost)]
+            was = f" (up to {shown(highs[before[-1]])} at step {before[-1]})" if before else ""
+            yield f"▼ LOST AT {self.lost}", f"KL of a response may be above {region} at step {self.lost}{was}"
+            after = names[names.index(self.lost) + 1 :]
+            if after:
+                back = min(after, key=highs.__getitem__)
+                again = "below it again" if highs[back] <= self.limit else f"not shown to be below {region} again"
+                yield "  since", f"{again} (lowest at step {back}: up to {shown(highs[back])})"
+        changes = [i for i in self.steps.column("improvement") if i is not None]
+        if changes:
+            helps, harms = sum(i.low > 0.0 for i in changes), sum(i.high < 0.0 for i in changes)
+            said = f"{helps} of {len(changes)} steps are shown to help, {harms} to harm"
+            yield "  reward", said if helps or harms else "no step is shown to help or harm"
+        if self.lost is not None:
+            from_ = f"resume from step {before[-1]}, and sync" if before else "sync"
+            yield "  to do", f"{from_} the weights more often: see trm-bounds explain"
+        elif self.findings:
+            yield "  to do", f"look at {self.findings[0].look} ({self.findings[0].command})"
+        else:
+            yield "  to do", "go on"
+        if self.findings:
+            yield "  warning", self.findings[0].text
+        each = "all steps at once" if self.time_uniform else "each step by itself (all at once: --time-uniform)"
+        yield "  sure", f"the change of the reward, at {100 * self.confidence:.6g}%, {each}; the rest is estimated"
+
+    def short_cells(self) -> Cells:
+        """Return what decides: KL of a response with its upper end, the error and how the reward changes."""
+        rows: list[Row] = []
+        for name in self.steps:
+            row = self.steps[name]
+            kl, error, change = self.steps.estimate(name, "kl_seq"), row["worst_case_error"], row["improvement"]
+            beyond = f"> {self.limit:g}" if kl.high > self.limit else ""
+            up, down = ("" if error is None else shown(error.high)), ""
+            if change is not None:
+                _, low, high = change.texts()
+                down = f"{low} to {high}"
+            rows.append(([name, near(kl.value), shown(kl.high), beyond, up, down], name == self.lost))
+        return ["step", "KL of a response", "up to", "", "error up to", "reward changes by"], rows
 
     def sentence(self) -> str:
         """Return where the trust region was lost, if it was."""
