@@ -157,6 +157,7 @@ def test_what_speaks_against_the_hypotheses_comes_first():
     assert "promises" not in text
     assert "sure nothing, while that stands" in text
     assert "look at which field the export takes for the reward" in text
+    assert in_one_line(c) == "UNDECIDED advantages"
 
 
 def run(capsys, *arguments):

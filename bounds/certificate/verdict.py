@@ -306,10 +306,12 @@ def block(c: Certificate) -> list[str]:
 
 def in_one_line(c: Certificate) -> str:
     """Return the word first, then the numbers, as a pipeline reads them."""
-    v, i = c.verdict, c.headline
-    if i is not None and v.word is not Word.NOTHING_MEASURED:
+    v, i, against = c.verdict, c.headline, _against(c)
+    if against is not None and (i is not None or against.kind.refutes):
+        return f"{v.word} {against.kind}"
+    if i is not None:
         how = "guaranteed" if i.standing is Standing.MEASURED else "assumed"
         return f"{v.word} {_signed(i).replace(' to ', ' ')} {how} {_percent(c)} {many(c.prompts, 'prompt')}"
     if v.surrogate is not None:
         return f"{v.word} {v.surrogate.word} {shown(v.surrogate.upper)}"
-    return f"{v.word} {c.findings[0].kind}" if c.findings else str(v.word)
+    return str(v.word)
