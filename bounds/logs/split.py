@@ -71,7 +71,8 @@ def split(
     return both
 
 
-def _aside(name: str, share: float, seed: str) -> bool:
+def set_aside(name: str, share: float, seed: str) -> bool:
+    """Return whether a prompt of this name is held out."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, key=seed.encode()).digest()
     return int.from_bytes(digest) < share * 2.0**64
 
@@ -83,7 +84,7 @@ def _sides(rows: Iterable[tuple[str, Any]], share: float, seed: str, by: str | N
         name = next((n for n in (prompt_name(value, None) for value in names) if n), None)
         if name is None:
             raise TraceError(f"{where}: has no {by or ', '.join(PROMPT_FIELDS)}: name the field of its prompt (--by)")
-        yield _aside(name, share, seed)
+        yield set_aside(name, share, seed)
 
 
 def _split_json(path: Path, targets: list[Path], share: float, seed: str, by: str | None) -> list[int]:
