@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import bounds
 from bounds.cli.main import main
+from bounds.questions.trainer_metrics import RULES_OF_THUMB
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,6 +46,17 @@ def test_commands_print_what_is_shown(block, capsys, tmp_path, monkeypatch):
 
 def test_there_are_commands_to_run():
     assert len(CONSOLE) == 5
+
+
+def test_what_trainers_call_healthy_is_what_the_table_says():
+    _, _, *lines = TEXT[TEXT.index("| what is called healthy") :].partition("\n\n")[0].split("\n")
+    table = [line.strip("| ").split(" | ") for line in lines]
+    assert [float(row[1]) for row in table] == [thumb.healthy for thumb in RULES_OF_THUMB]
+    for (said, _, kl, gap), thumb in zip(table, RULES_OF_THUMB, strict=True):
+        assert said.split("`")[1] in thumb.name
+        assert float(kl) == pytest.approx(4096 * thumb.healthy, rel=0.03)
+        error = bounds.unified(T=4096, kl_seq=4096 * thumb.healthy).best.value
+        assert gap == ("nothing is said" if error > 1.0 else f"{error:.2g}")
 
 
 def test_make_targets_and_links_exist():
