@@ -61,29 +61,39 @@ def sqrt_up(x: Fraction) -> Fraction:
     return sqrt_enclosure(x)[1]
 
 
-def largest_integer(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+def largest_integer(holds: Callable[[int], bool], low: int, high: int, near: int | None = None) -> int | None:
     """Find the largest integer in [low, high] where a predicate holds that is true up to somewhere; None if nowhere.
 
-    Safe side: ``holds`` was seen to be true at the answer, and false right above it.
+    Safe side: ``holds`` was seen to be true at the answer, and false right above it. A guess ``near`` it saves time:
+    from there the search goes in steps that double, until the answer is between two of them.
     """
     if holds(high):
         return high
     if not holds(low):
         return None
+    probe, step = low if near is None else near, 1
+    while low < probe < high:
+        if holds(probe):
+            low, probe = probe, probe + step
+        else:
+            high, probe = probe, probe - step
+        step *= 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 
-def largest_float(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """Find the same among the float64 numbers from ``low`` >= 0 to ``high`` (inf allowed), by bisection."""
+def largest_float(holds: Callable[[float], bool], low: float, high: float, near: float | None = None) -> float | None:
+    """Find the same among the float64 numbers from ``low`` >= 0 to ``high`` (inf allowed)."""
 
     def number(k: int) -> float:
         return float(np.int64(k).view(np.float64))
 
-    first, last = (int(np.float64(x).view(np.int64)) for x in (low, high))  # in the order of the floats
-    found = largest_integer(lambda k: holds(number(k)), first, last)
+    def place(x: float) -> int:
+        return int(np.float64(x).view(np.int64))  # in the order of the floats
+
+    found = largest_integer(lambda k: holds(number(k)), place(low), place(high), None if near is None else place(near))
     return None if found is None else number(found)
 
 

@@ -77,10 +77,11 @@ def test_refusals(call, message):
         call()
 
 
-@given(st.floats(0.0, 1e300), st.integers(0, 10**6))
-def test_the_root_finder(x, n):
-    assert largest_float(lambda y: y <= x, 0.0, math.inf) == x
-    assert largest_integer(lambda k: k <= n, 0, 10**6) == n
+@given(st.floats(0.0, 1e300), st.integers(0, 10**6), st.none() | st.integers(-5, 10**6 + 5))
+def test_the_root_finder(x, n, near):
+    """Whatever the guess."""
+    assert largest_float(lambda y: y <= x, 0.0, math.inf, None if near is None else abs(near) * 1e-3) == x
+    assert largest_integer(lambda k: k <= n, 0, 10**6, near) == n
     assert largest_float(lambda y: False, 0.0, 1.0) is None
 
 

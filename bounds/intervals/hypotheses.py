@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.special import betaln, gammaln, logsumexp
 
 from bounds._checks import FloatArray, IntArray
 from bounds.intervals.betting import LEVELS
@@ -141,6 +140,8 @@ def neighbours_alike(successes: IntArray, size: int) -> float:
     >>> neighbours_alike(alike, 8) > 10.0 > neighbours_alike(np.full(32, 4), 8)
     True
     """
+    from scipy.special import betaln
+
     counts, total = np.arange(size + 1), int(successes.sum())
     if not 0 < total < size * successes.size:
         return 0.0
@@ -164,10 +165,13 @@ def _power(law: FloatArray, times: int) -> FloatArray:
 
 
 def _log_choose(n: int, k: int | IntArray) -> FloatArray:
+    from scipy.special import gammaln
+
     found: FloatArray = gammaln(n + 1.0) - gammaln(np.asarray(k) + 1.0) - gammaln(n - np.asarray(k) + 1.0)
     return found
 
 
 def _log_mean(logs: Iterable[float]) -> float:
     values = np.array(list(logs))
-    return float(logsumexp(values) - math.log(values.size))
+    top = float(values.max())
+    return top + math.log(np.exp(values - top).mean()) if math.isfinite(top) else top

@@ -157,8 +157,20 @@ def _ragged(column: Any) -> Ragged:
     """Return a column of lists, without what may stand in a null list."""
     import pyarrow as pa
 
-    lists = column.cast(pa.list_(column.type.value_type))
-    sizes = lists.value_lengths().fill_null(0).to_numpy()
-    values = lists.flatten().to_numpy(zero_copy_only=False)
-    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    return Ragged(values, starts, lists.is_valid().to_numpy(zero_copy_only=False))
+    kind = pa.list_(column.type.value_type)
+    lists = column if column.type == kind else column.cast(kind)
+    starts = np.from_dlpack(lists.offsets).astype(np.int64)
+    if not lists.null_count:
+        values = lists.values.slice(starts[0], starts[-1] - starts[0])
+        return Ragged(_numbers(values), starts - starts[0], np.ones(len(lists), bool))
+    valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    sizes = np.where(valid, np.diff(starts), 0)
+    return Ragged(_numbers(lists.flatten()), np.concatenate([[0], np.cumsum(sizes)]), valid)
+
+
+def _numbers(values: Any) -> Any:
+    """Return a column as an array; not by to_numpy, which imports all of pandas, longer than it takes to read a log."""
+    from pyarrow import types
+
+    plain = not values.null_count and (types.is_integer(values.type) or types.is_floating(values.type))
+    return np.from_dlpack(values) if plain else values.to_numpy(zero_copy_only=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +78,7 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
     if (table.best_published if published else table.best) is None:
         reasons = "; ".join(dict.fromkeys(w.reason for w in table.withheld if not published or w.family == PUBLISHED))
         raise ValueError(f"no {'published ' if published else ''}rule can be evaluated with what is known: {reasons}")
-    rules = [rule for rule in RULES if rule.in_b_star or not published]
+    rules = [rule for rule in RULES if (rule.in_b_star or not published) and rule.name in table]
     limit = Profile.of(known).resolve("kl_seq") if quantity in ("kl_seq", "mean_kl_token") else None
 
     def holds(x: float) -> bool:
@@ -92,10 +92,41 @@ def largest(quantity: str, target: float, *, published: bool = False, **known: A
         rules = proving or rules
         return bool(proving)
 
-    found = largest_integer(holds, 1, MAX_HORIZON) if quantity == "T" else largest_float(holds, 0.0, top)
+    hinting = rules
+
+    def value(x: float) -> float:
+        """Return the smallest bound at a value; of the rules only the better half is looked at the next time."""
+        nonlocal hinting
+        profile = Profile.of(with_quantity(quantity, x, known))
+        found = {r: b.value for r in hinting if isinstance(b := r.evaluate(profile), Bound)}
+        hinting = sorted(found, key=lambda r: found[r])[: 1 + len(found) // 2]
+        return min(found.values())
+
+    if quantity == "T":
+        near = _near(lambda x: value(max(1, round(x))), target, 1.0, top)
+        found: float | None = largest_integer(holds, 1, MAX_HORIZON, round(near))
+    else:
+        near = _near(value, target, 2.0**-40, top if limit is None else min(top, limit.value))
+        found = largest_float(holds, 0.0, top, near)
     if found is None:
         raise ValueError(f"no {quantity} gives a bound of {target:g} or less with what else is known")
     return found
+
+
+def _near(value: Callable[[float], float], target: float, x: float, top: float) -> float:
+    """Return about where a rising function reaches a target, by secants of logarithms: bounds are nearly powers."""
+    power, last = 1.0, (x, value(x))
+    for _ in range(8):
+        if not 0.0 < last[1] < math.inf or last[1] == target:
+            break
+        x = min(last[0] * (target / last[1]) ** (1.0 / power), top)
+        if math.isclose(x, last[0], rel_tol=1e-15) or not 0.0 < x < math.inf:
+            break
+        y = value(x)
+        if y > 0.0:
+            power = min(max(math.log(y / last[1]) / math.log(x / last[0]), 0.25), 4.0)
+        last = x, y
+    return last[0]
 
 
 def with_quantity(quantity: str, x: float, known: Mapping[str, Any]) -> dict[str, Any]:

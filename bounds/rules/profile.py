@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,6 +61,12 @@ FIELDS: Mapping[str, Field] = {
         "sd", "sqrt(E Var(R | prompt)): spread of the reward within prompts, under roll", rare=True
     ),
 }
+
+
+@lru_cache(maxsize=16)
+def _largest_spread(ranges: tuple[tuple[float, float], ...]) -> Fraction:
+    """Return the largest minus the smallest reward, where it is largest."""
+    return max(exact(high) - exact(low) for low, high in ranges)
 
 
 def is_array(name: str) -> bool:
@@ -188,7 +195,7 @@ class Profile:
 
         Errors scale with it, and a bound of this size says nothing.
         """
-        return max(exact(high) - exact(low) for low, high in self._ranges)
+        return _largest_spread(self._ranges)
 
     @property
     def largest_offset(self) -> Fraction:

@@ -167,6 +167,12 @@ def reward_interval(
     return found
 
 
+def _binary_kl(p: float, q: float) -> float:
+    """Return kl(p || q) of two probabilities in floats, to look near where it is searched exactly."""
+    parts = [(a, b) for a, b in ((p, q), (1.0 - p, 1.0 - q)) if a]
+    return sum(a * math.log(a / b) for a, b in parts) if all(b for _, b in parts) else math.inf
+
+
 def _reward_interval(profile: Profile, stands: Mapping[str, Standing]) -> Interval | None:
     """Return the numbers x with kl(mu || x) <= D for some mu that the mean reward stands for; its ends rise with mu."""
     kl_seq = profile.quantity("kl_seq", SHARP)
@@ -174,8 +180,11 @@ def _reward_interval(profile: Profile, stands: Mapping[str, Standing]) -> Interv
         return None
     least, most = profile.exact_means
     divergence: Fraction = kl_seq[0]
-    low = largest_float(lambda x: binary_kl_low(least, exact(x)) >= divergence, 0.0, round_down(least)) or 0.0
-    below = largest_float(lambda x: binary_kl_low(most, exact(x)) < divergence, round_up(most), 1.0)
+    bottom, top, size = round_down(least), round_up(most), round_up(divergence)
+    near = largest_float(lambda x: _binary_kl(bottom, x) >= size, 0.0, bottom)
+    low = largest_float(lambda x: binary_kl_low(least, exact(x)) >= divergence, 0.0, bottom, near) or 0.0
+    near = largest_float(lambda x: _binary_kl(top, x) < size, top, 1.0)
+    below = largest_float(lambda x: binary_kl_low(most, exact(x)) < divergence, top, 1.0, near)
     high = round_up(most) if below is None else min(1.0, math.nextafter(below, 2.0))
     used = {"mean_reward", *kl_seq[1].given}
     return Interval(
