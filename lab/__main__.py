@@ -1,4 +1,4 @@
-"""``python -m lab COMMAND``: pretrain, calibrate, train, compare, tiny."""
+"""``python -m lab COMMAND``: pretrain, calibrate, train, compare, tiny, guard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from lab import compare as comparison
-from lab import figures
+from lab import figures, guard
 from lab.methods import METHODS
 from lab.task import Task
 from lab.tiny import TinyRun, run_steps
@@ -94,6 +94,13 @@ def _tiny(arguments: argparse.Namespace) -> None:
         print(path)
 
 
+def _guard(arguments: argparse.Namespace) -> None:
+    table = guard.study(_progress, arguments.scale)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    table.to_csv(arguments.out / "guard.csv", index=False, float_format="%.6g")
+    print("\n".join(guard.as_text(table, name) for name in guard.STUDIES))
+
+
 def _given(arguments: argparse.Namespace, kind: type[Any]) -> dict[str, Any]:
     return {f.name: getattr(arguments, f.name) for f in fields(kind)}
 
@@ -134,6 +141,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--logs", type=Path, default=None, help="write a log of one run of each method there")
     sub.add_argument("--finished", action="store_true", help="run nothing: report the runs that are done")
     _options(command("tiny", _tiny, "the enumerated problem: bounds against the truth"), TinyRun)
+    sub = command("guard", _guard, "the enumerated problem: steps that are judged before they count")
+    sub.add_argument("--out", type=Path, default=Path("lab/runs/results"), help="where the table goes")
+    sub.add_argument("--scale", type=float, default=1.0, help="of runs and held-out prompts (default 1)")
     return parser
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import bounds
-from bounds.questions.objectives import objectives
+from bounds.proof import CHECKS
+from bounds.proof import objectives as proof
+from bounds.proof.exact import Tree
+from bounds.proof.objectives import of_groups
+from bounds.questions.objectives import OBJECTIVES, deviation_weight, objectives
 
 
 def make(prompts=30, group=4, spread=0.4, seed=0, rewards=True):
@@ -39,6 +44,9 @@ def test_every_objective_is_its_formula():
             (np.minimum(x * a, np.clip(x, 0.8, 1.28) * a) - a).sum() for a, x in zip(advantage, ratios, strict=True)
         ],
         "masked": [k * (r * (x - 1)).sum() for k, r, x in zip(keep, reward, ratios, strict=True)],
+        "group mean": [
+            (r - m) * (x - 1).sum() for r, m, x in zip(reward, groups.mean(axis=1).repeat(4), ratios, strict=True)
+        ],
         "sequence mean": [length.mean() * (r * (x - 1)).mean() for r, x in zip(reward, ratios, strict=True)],
     }
     for name, values in expected.items():
@@ -53,6 +61,30 @@ def test_every_objective_is_its_formula():
     assert found["PPO clip"]["difference"].value >= 0.0
     for name in ("token mean", "std-normalised"):
         assert found[name] == {"value": None, "difference": None}
+
+
+@pytest.mark.parametrize(("group", "sample", "epsilon"), [(2, True, 0.0), (3, False, 0.0), (4, True, 0.25)])
+def test_the_weight_of_a_prompt_is_that_of_every_group(group, sample, epsilon):
+    """Against groups that are written out one by one."""
+    p, q = Fraction(3, 10), Fraction(2, 5)
+    tree = Tree((np.array([[p, 1 - p]]),), (np.array([[q, 1 - q]]),))
+    reward = np.array([Fraction(1), Fraction(0)])
+
+    def normalised(rewards):
+        values = np.array(rewards, dtype=float)
+        return (values - values.mean()) / (values.std(ddof=int(sample)) + epsilon) if values.std() else 0 * values
+
+    found = float(of_groups(tree, reward, group, normalised))
+    assert found == pytest.approx(
+        deviation_weight(0.3, group, sample=sample, epsilon=epsilon) * float(q - p), rel=1e-12
+    )
+
+
+def test_what_is_said_of_objectives_is_checked():
+    said = [check for objective in OBJECTIVES.values() for check in objective.checks]
+    assert {*said} == {c.name for c in CHECKS if c.name in vars(proof)}
+    with pytest.raises(ValueError, match=r"success must be inside \(0, 1\), got success=1.0"):
+        deviation_weight(1.0, 4)
 
 
 def trace_set(rows):

@@ -142,7 +142,7 @@ def betting_these_prompts(
         of_value = size[group]
         order = np.lexsort((data, of_value))
         of_value, data = of_value[order], data[order]
-        first = np.flatnonzero(np.append(True, (np.diff(data) != 0.0) | (np.diff(of_value) != 0)))
+        first = np.flatnonzero(np.append(True, (data[1:] != data[:-1]) | (np.diff(of_value) != 0)))
         count = np.diff(first, append=data.size)
         return lower_limit(data[first], low, prompt_bets(size, of_value[first].astype(np.float64), count, alpha), alpha)
 

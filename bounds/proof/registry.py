@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from bounds._text import Cells
-from bounds.proof import every_tree, instances, restated, symbolic
+from bounds.proof import every_tree, instances, objectives, restated, symbolic
 from bounds.proof.inequalities import ALL, CHI2, COUPLED, EXACT, EXACT_TV, HALVED, INTERVAL, KL_ROUTE, PAPER, STEPS
 
 SYMBOLIC = "symbolic"
@@ -84,6 +84,14 @@ CHECKS: tuple[Check, ...] = (
     _check(every_tree.tv_on_every_tree, EXACT, ("exact_tv",), factor=Fraction(9, 10)),
     _check(instances.implications, EXACT, ALL, factor=Fraction(9, 10)),
     _check(instances.withdrawn, EXACT, ALL, factor=Fraction(0)),
+    _check(objectives.any_function, EXACT, ("trajectory_kl",), factor=Fraction(9, 20)),
+    _check(objectives.pessimistic_minimum, EXACT, (), factor=Fraction(9, 10)),
+    _check(objectives.group_mean, EXACT, (), own=0),
+    _check(objectives.group_deviation, EXACT, (), odds=0),
+    _check(objectives.reweighing, EXACT, (), drop=Fraction(2)),
+    _check(objectives.three_rewards, EXACT, (), middle=Fraction(1, 2)),
+    _check(objectives.sequence_mean, EXACT, (), power=0),
+    _check(objectives.token_mean, EXACT, (), power=0),
     *(_check(run, how, rules, factor=too_small) for run, how, rules, too_small in STEPS),
     *(
         _for_rule(

@@ -178,7 +178,7 @@ class Guard:
         share: float = 0.25,
         seed: int = 0,
         confidence: float = 0.95,
-        budget: float = math.inf,
+        budget: float = 0.5,
         ladder: Sequence[float] = (1.0, 0.5, 0.25),
         reward_range: tuple[float, float] = (0.0, 1.0),
         step: int = 0,
