@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from oracle import real
 
 INF = math.inf
-FIELDS = ("kl", "tv", "chi2", "reverse_kl", "entropy", "missing_mass")
+FIELDS = ("kl", "tv", "chi2", "reverse_kl", "entropy", "missing_mass", "max_log_ratio")
 
 
 def softmax(row) -> list[mpmath.mpf]:
@@ -42,7 +42,7 @@ def drawn_pairs(draw, logit, width: int):
 
 @cache
 def truth(roll: tuple, theta: tuple) -> dict[str, mpmath.mpf]:
-    """All six by their definitions, with digits to spare for what cancels in them: 1 - p, and KL near 0."""
+    """All seven by their definitions, with digits to spare for what cancels in them: 1 - p, and KL near 0."""
     spread = max(max(x) - min(y for y in x if y > -INF) for x in (roll, theta))
     with mpmath.workdps(100 if spread < 80.0 else 700):
         p, q = softmax(roll), softmax(theta)
@@ -61,18 +61,24 @@ def truth(roll: tuple, theta: tuple) -> dict[str, mpmath.mpf]:
             "reverse_kl": kl([(b, a) for a, b in pairs]),
             "entropy": mpmath.fsum(-a * mpmath.log(a) for a in p if a),
             "missing_mass": mpmath.fsum(b for a, b in pairs if not a),
+            "max_log_ratio": mpmath.inf if gap else max(mpmath.log(b / a) for a, b in pairs if b),
         }
 
 
-def check(found, pair, accuracy: float) -> None:
-    """Within ``accuracy`` of the truth, relative; what is beyond the floats is inf, what is below them may be 0."""
+def check(found, pair, accuracy: float, above: float = 0.0) -> None:
+    """Within ``accuracy`` of the truth, relative; what is beyond the floats is inf, what is below them may be 0.
+
+    The largest log-ratio is an upper value, which may be ``above`` as well.
+    """
     for i, rows in enumerate(zip(*pair, strict=True)):
         for name, expected in truth(*(tuple(map(float, row)) for row in rows)).items():
             value = float(getattr(found, name)[i])
             if expected > sys.float_info.max:
                 assert value == INF, (name, i)
             else:
-                assert abs(real(value) - expected) <= accuracy * expected + mpmath.mpf(10) ** -290, (name, i, value)
+                upper = name == "max_log_ratio"
+                wrong = (accuracy + upper * above) * expected + mpmath.mpf(10) ** -290
+                assert -wrong * (not upper) <= real(value) - expected <= wrong, (name, i, value)
 
 
 def near(width: int, distance: float, dtype=np.float64, seed: int = 0, scale: float = 3.0):

@@ -456,6 +456,21 @@ def test_the_largest_log_ratio_of_the_vocabulary_is_read_and_held_against_the_to
     assert re.search(r"refutes log_ratio_max=0.6: .*max_log_ratio\[1\] is 0.7", found.text)
 
 
+def test_the_largest_log_ratio_is_held_against_a_cap_on_responses():
+    """Both responses have ratio exp(0.4), but one that takes another last token has exp(-0.1 + 0.7)."""
+    record = {"rollout_logprobs": [-1.0, -2.0], "train_logprobs": [-1.1, -1.5], "max_log_ratio": [0.3, 0.7]}
+    gap = {**record, "max_log_ratio": [0.3, math.inf]}  # roll never draws that token
+
+    def texts(records, cap):
+        traces = bounds.TraceSet.from_records(records, horizon=4)
+        return " ".join(f.text for f in bounds.certify(traces, assume={"response_ratio_max": cap}).findings)
+
+    refuted = r"refutes response_ratio_max=1.8: .*1: what begins as up to max_log_ratio\[1\] has 1.82212"
+    assert re.search(refuted, texts([gap, record], 1.8))
+    assert "refutes" not in texts([gap, record], 1.83)
+    assert "refutes response_ratio_max=1.48: one response has 1.49182" in texts([gap] * 2, 1.48)
+
+
 def test_the_worst_tokens_and_responses_are_named_with_their_places(rows):
     texts = [{**r, "tokens": [f" w{t}\n" for t in r["tokens"]]} for r in rows]
     roll = texts[5]["rollout_logprobs"].copy()

@@ -801,7 +801,23 @@ def _look_suprema(part: Part) -> Look:
         k = int(np.argmax(values))
         where, position = traces.locate(k)
         tops[name] = (float(values[k]), f"{where}: {how.format(position)}")
+    if "max_log_ratio" in traces.exact:
+        tops["response_ratio_max"] = _largest_beginning(traces)
     return Look(seen, tops=tops)
+
+
+def _largest_beginning(traces: TraceSet) -> tuple[float, str]:
+    """Return the largest log-ratio of a beginning of a response that roll can draw, and where it ends.
+
+    It is what was sampled up to a position, and there the token with the largest ratio. As ratios of what may follow
+    have mean 1 where theta << roll, some response has at least that of its beginning.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(np.maximum(traces.log_ratio, -1e4))])  # after -inf no cap is reached
+    reach = sums[:-1] - np.repeat(sums[traces.starts[:-1]], traces.lengths) + traces.exact["max_log_ratio"]
+    reach[np.isinf(reach)] = -np.inf  # a token that roll cannot draw
+    k = int(np.argmax(reach))
+    where, position = traces.locate(k)
+    return float(reach[k]), f"{where}: what begins as up to max_log_ratio[{position}]"
 
 
 def _least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:
@@ -847,9 +863,11 @@ def refuted_assumptions(summary: Summary, assumed: Mapping[str, Any]) -> dict[st
         value, place = summary.looks["suprema"].tops[name]
         if value > assumed[name] * (1.0 + 1e-6):
             against[name] = f"the log refutes {name}={assumed[name]:g}: {place} is {value:.6g}"
-    most, largest = assumed.get("response_ratio_max", math.inf), math.exp(min(summary["log_ratio_sum"].max(), 709.0))
-    if largest > most:
-        against["response_ratio_max"] = f"the log refutes response_ratio_max={most:g}: one response has {largest:.6g}"
+    most = assumed.get("response_ratio_max", math.inf)
+    sampled = summary["log_ratio_sum"].max(), "one response"
+    value, place = max(sampled, summary.looks["suprema"].tops.get("response_ratio_max", sampled))
+    if (largest := math.exp(min(value, 709.0))) > most:
+        against["response_ratio_max"] = f"the log refutes response_ratio_max={most:g}: {place} has {largest:.6g}"
     return against
 
 

@@ -10,7 +10,8 @@ relative precision, because every summand is computed as roll expm1(d'), without
 * chi2 = (sum roll expm1(d')^2 - shift^2) / (1+shift)^2,
 
 and TV, where no d' changes its sign with the mistake, is a mean of sum (theta'-roll)^+ and sum (roll-theta')^+ whose
-weights are theta's masses on the other side. No sum has terms of both signs but shift.
+weights are theta's masses on the other side. No sum has terms of both signs but shift. The largest d is the largest d'
+less log1p(shift); as it is never below 0, a d' below 0 may count as 0 while it is looked for.
 
 A pair of rows stays in the cache while it is read twice or more. The first read, in float32, only guesses the
 difference of the two log-normalisers. Each further one, in float64, takes every sum with that guess, and so learns by
@@ -139,8 +140,12 @@ def _guess(a: Any, b: Any, top_a: Any, top_b: Any) -> Any:
 
 @_sums
 def _near(a: Any, b: Any, top_a: float, gap: float, low: float, taylor: Any) -> Any:
-    """Return the sums but the missing mass, the mass of what is _NEAR, and how many tokens are left out as _FAR."""
+    """Return the sums but the missing mass, the mass of what is _NEAR, and how many tokens are left out as _FAR.
+
+    The last is the largest d: floats that are not below 0 have the order of their bits, whose maximum is a vector's.
+    """
     total = rest = minus_log = kl = shift = distance = chi2 = jeffreys = below = near = far = 0.0
+    most = np.int64(0)
     for i in range(a.size):
         x: Any = np.float64(a[i]) - top_a
         d: Any
@@ -148,6 +153,7 @@ def _near(a: Any, b: Any, top_a: float, gap: float, low: float, taylor: Any) -> 
         size = abs(rough)
         far += 1.0 if size > _FAR else 0.0
         d = d if size <= _FAR else 0.0  # NaN where both have no mass
+        most = max(most, np.float64(d).view(np.int64))
         x = x if x > _LOWEST else _LOWEST
         p = _exp(x, taylor[1:])
         k3 = _k3(d, taylor)
@@ -163,15 +169,17 @@ def _near(a: Any, b: Any, top_a: float, gap: float, low: float, taylor: Any) -> 
         jeffreys += moved * d
         below += p if moved > 0.0 else 0.0
         near += p if size <= _NEAR else 0.0
-    return total, rest, minus_log, kl, shift, distance, chi2, jeffreys, below, near, far
+    largest = np.int64(most).view(np.float64)
+    return total, rest, minus_log, kl, shift, distance, chi2, jeffreys, below, near, far, largest
 
 
 @njit
-def _add_far(a: Any, b: Any, top_a: float, top_b: float, c: float, gap: float, sums: Any) -> None:
+def _add_far(a: Any, b: Any, top_a: float, top_b: float, c: float, gap: float, low: float, sums: Any) -> None:
     """Add what :func:`_near` left out: nothing cancels, but p or q may vanish."""
     for i in range(a.size):
-        d = _log_ratio(a[i], b[i], gap, 0.0)[1]
+        precise, d = _log_ratio(a[i], b[i], gap, low)
         if abs(d) > _FAR:
+            sums[10] = max(sums[10], d if math.isinf(d) else precise)
             x, y = np.float64(a[i]) - top_a, np.float64(b[i]) - top_b - c
             p, q = math.exp(x), math.exp(y)
             moved = q - p
@@ -193,7 +201,7 @@ def _add_far(a: Any, b: Any, top_a: float, top_b: float, c: float, gap: float, s
 def _sums_given(
     a: Any, b: Any, top_a: float, top_b: float, c: float, gap: float, low: float, taylor: Any, sums: Any
 ) -> float:
-    """Fill ``sums`` [10] of a pair of rows whose log-normalisers differ by c, whose logits therefore by gap + low more.
+    """Fill ``sums`` [11] of a pair of rows whose log-normalisers differ by c, whose logits therefore by gap + low more.
 
     Returns roll's mass where theta is about the same: a small mistake may change the sign of d there.
     """
@@ -206,20 +214,21 @@ def _sums_given(
             sums[k] += part[k]
         sums[7] -= part[3]  # Jeffreys' sum less that of KL(roll||theta) is that of KL(theta||roll)
         near += part[9]
+        sums[10] = max(sums[10], part[11])
         if part[10] > 0.0:
-            _add_far(block_a, block_b, top_a, top_b, c, gap, sums)
+            _add_far(block_a, block_b, top_a, top_b, c, gap, low, sums)
     return near
 
 
 @_kept
 def sweep(a: Any, b: Any, tops: Any, sums: Any, taylor: Any, tolerance: float) -> None:
-    """Fill ``sums`` [n, 10] of the pairs of rows a, b [n, V], float32 or float64, with maxima ``tops`` [2, n].
+    """Fill ``sums`` [n, 11] of the pairs of rows a, b [n, V], float32 or float64, with maxima ``tops`` [2, n].
 
     The maxima are finite, so that no row holds NaN or +inf. ``tolerance`` is the relative error that a mistake in the
     difference of the log-normalisers may leave in TV; what it does to the others is corrected. The sums: roll's total
     mass and its mass below the maximum, both as exp(a - max a); -sum p log p without the normaliser; then sums over
     p k3(d'), theta' - roll, its absolute value, the chi2 terms, theta' k3(-d'), roll where theta' exceeds it, and
-    theta' where roll has no mass.
+    theta' where roll has no mass. The last is no sum but the largest d'.
     """
     for i in range(a.shape[0]):
         top_a, top_b = np.float64(tops[0, i]), np.float64(tops[1, i])
@@ -239,15 +248,15 @@ def sweep(a: Any, b: Any, tops: Any, sums: Any, taylor: Any, tolerance: float) -
 
 @_kept
 def sweep_given(a: Any, b: Any, tops: Any, c: Any, gap: Any, low: Any, taylor: Any, sums: Any) -> None:
-    """Fill ``sums`` [n, 11] of a part of the vocabulary, with what :func:`_sums_given` returns as the last.
+    """Fill ``sums`` [n, 12] of a part of the vocabulary, with what :func:`_sums_given` returns as the last.
 
     ``tops`` [2, n] are the maxima of the whole rows, c, gap and low [n] of their log-normalisers.
     """
     for i in range(a.shape[0]):
-        sums[i, 10] = _sums_given(a[i], b[i], tops[0, i], tops[1, i], c[i], gap[i], low[i], taylor, sums[i, :10])
+        sums[i, 11] = _sums_given(a[i], b[i], tops[0, i], tops[1, i], c[i], gap[i], low[i], taylor, sums[i, :11])
 
 
 def converged(sums: Any, mistake: Any, tolerance: float) -> Any:
-    """Return for which rows [n] of sums [n, 11] :func:`sweep` would stop."""
-    slack = np.maximum(1e3 * sums[:, 0], sums[:, 10] / tolerance)
+    """Return for which rows [n] of sums [n, 12] :func:`sweep` would stop."""
+    slack = np.maximum(1e3 * sums[:, 0], sums[:, 11] / tolerance)
     return (np.abs(mistake) <= _NEAR) & (np.abs(mistake) * slack <= sums[:, 5])

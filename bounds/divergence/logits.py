@@ -58,6 +58,9 @@ class LogitDivergences:
         Of roll: -sum_v roll log roll.
     missing_mass : FloatArray [n]
         Theta's mass where roll has none (its logit is -inf): the support gap.
+    max_log_ratio : FloatArray [n]
+        max_v log(theta / roll) over the whole vocabulary, rounded up: never below it; inf where theta has mass and roll
+        has none.
     """
 
     kl: FloatArray
@@ -66,16 +69,18 @@ class LogitDivergences:
     reverse_kl: FloatArray
     entropy: FloatArray
     missing_mass: FloatArray
+    max_log_ratio: FloatArray
 
 
 def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False) -> LogitDivergences:
-    """Compute KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy and missing mass of rows of logits.
+    """Compute KL(roll||theta), TV, chi2(theta||roll), KL(theta||roll), entropy, ... of rows of logits.
 
     Each row is normalised by a softmax, so log-probs do as well as logits. -inf is a token without mass.
     Values are accurate to 1e-6 relative, with ``precise`` to 1e-12, also for rows that nearly agree (KL of 1e-10 and
     below), under offsets and logits of 1e4, and for rows with all mass but 1e-10 on one token. (Where chi2 is made by
     a token of a probability below e^-1000, the error is that of its log-probability, |log p| 2^-52.) They are values,
-    not bounds: an upper bound must add that error, and what float16 or bfloat16 did to the logits before.
+    not bounds: an upper bound must add that error, and what float16 or bfloat16 did to the logits before. Only
+    ``max_log_ratio`` is an upper value, for the logits as they are given.
 
     Rows are read in blocks: beyond the inputs some tens of MB are needed at any n and V. The first call ever compiles
     for some seconds; numba keeps the result on disk, beside the package or in the user's cache (or NUMBA_CACHE_DIR).
@@ -113,7 +118,7 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
     roll, theta = _rows_of("rollout_logits", rollout_logits), _rows_of("train_logits", train_logits)
     if roll.shape != theta.shape:
         refuse("train_logits", f"of the shape of rollout_logits {roll.shape}", f"shape {theta.shape}")
-    return _divergences(_sums(roll, theta, precise))
+    return _divergences(_sums(roll, theta, precise), precise)
 
 
 def _sums(roll: _Rows, theta: _Rows, precise: bool) -> FloatArray:
@@ -121,7 +126,7 @@ def _sums(roll: _Rows, theta: _Rows, precise: bool) -> FloatArray:
     from bounds.divergence._logit_kernel import FAST, PRECISE, sweep
 
     n, width = roll.shape
-    sums = np.empty((n, 10))
+    sums = np.empty((n, 11))
     threads = os.cpu_count() or 1
     rows = max(1, _CHUNK // width)
     accuracy = (PRECISE, 1e-13) if precise else (FAST, 5e-8)
@@ -156,21 +161,24 @@ def finite(name: str, tops: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
     return tops
 
 
-def _divergences(sums: FloatArray) -> LogitDivergences:
-    """Return what follows from the sums [n, 10] of :func:`~bounds.divergence._logit_kernel.sweep`."""
-    total, rest, minus_log, *others = sums.T
+def _divergences(sums: FloatArray, precise: bool) -> LogitDivergences:
+    """Return what follows from the sums [n, 11] of :func:`~bounds.divergence._logit_kernel.sweep`."""
+    total, rest, minus_log, *others, most = sums.T
     kl, shift, distance, chi2, reverse, below, missing = (x / total for x in others)
     theta = 1.0 + shift  # the mass of theta'
     more, less = (distance + shift) / 2.0, (distance - shift) / 2.0
     above = below + more  # what of it exceeds roll
+    mistake = np.log1p(shift)
+    wrong = (3e-13 if precise else 3e-7) * distance  # more than the mistake's: its terms are moved masses
     log_total = np.log1p(rest + (np.rint(total - rest) - 1.0))  # exact however much of the mass one token has
     return LogitDivergences(
-        kl=kl - (shift - np.log1p(shift)),
+        kl=kl - (shift - mistake),
         tv=np.minimum((more * (theta - above) + less * above) / theta, 1.0),
         chi2=(chi2 - shift**2) / theta**2,
-        reverse_kl=reverse / theta + (shift / theta - np.log1p(shift)),
+        reverse_kl=reverse / theta + (shift / theta - mistake),
         entropy=log_total + minus_log / total,
         missing_mass=missing / theta,
+        max_log_ratio=np.nextafter((most - mistake) * (1.0 + 2.0**-50) + wrong, np.inf),
     )
 
 

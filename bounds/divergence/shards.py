@@ -1,7 +1,8 @@
 """Exact divergences of rows whose vocabulary lies in shards, as tensor-parallel trainers hold their logits.
 
 All sums of :mod:`bounds.divergence._logit_kernel` add up over shards, once these agree on the maxima of the rows and on
-the difference c of the two log-normalisers. The sums tell by how much c was wrong, as they do for whole rows.
+the difference c of the two log-normalisers; the largest log-ratio is the largest of theirs. The sums tell by how much c
+was wrong, as they do for whole rows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class LogitShard:
                 refuse(f"others[{i}]", f"a shard of {n} rows", f"{other._rollout.shape[0]} rows")
         rows = max(1, _AT_ONCE // width)
         sums = [_whole(shards, i, min(n, i + rows), precise) for i in range(0, n, rows)]
-        return _divergences(np.concatenate([np.empty((0, 10)), *sums]))
+        return _divergences(np.concatenate([np.empty((0, 11)), *sums]), precise)
 
 
 def from_logits_shard(rollout_logits: Any, train_logits: Any) -> LogitShard:
@@ -89,7 +90,7 @@ def from_logits_shard(rollout_logits: Any, train_logits: Any) -> LogitShard:
 
 
 def _whole(shards: Sequence[LogitShard], start: int, end: int, precise: bool) -> FloatArray:
-    """Return the sums [rows, 10] of whole rows, from ``start`` to ``end``."""
+    """Return the sums [rows, 11] of whole rows, from ``start`` to ``end``."""
     from bounds.divergence._logit_kernel import FAST, PRECISE, ROUNDS, converged, sweep_given
 
     taylor, tolerance = (PRECISE, 1e-13) if precise else (FAST, 5e-8)
@@ -103,17 +104,17 @@ def _whole(shards: Sequence[LogitShard], start: int, end: int, precise: bool) ->
         c = c + mistake
         gap, lost = _two_sum(gap, mistake)
         low = low + lost
-        sums = np.zeros((end - start, 11))
-        for a, b in pairs:
-            part = np.empty_like(sums)
+        parts = np.empty((len(pairs), end - start, 12))
+        for (a, b), part in zip(pairs, parts, strict=True):
             sweep_given(a, b, tops, c, gap, low, taylor, part)
-            sums += part
+        sums: FloatArray = parts.sum(axis=0)
+        sums[:, 10] = parts[..., 10].max(axis=0)
         mistake = np.log1p(sums[:, 4] / sums[:, 0])
         done = converged(sums, mistake, tolerance)
         if done.all():
             break
         mistake = np.where(done, 0.0, mistake)
-    return sums[:, :10]
+    return sums[:, :11]
 
 
 _NAMES = ("rollout_logits", "train_logits")

@@ -63,6 +63,7 @@ def from_topk(
 ) -> TopKBrackets:
     """Certify lower and upper values of TV and KL(roll||theta) from the top-k lists of both policies.
 
+    Of the largest log-ratio of the vocabulary they say nothing: it may be that of a token in neither list.
     Lower values are rounded down and upper ones up. They hold for all policies whose log-probs, rounded to the type of
     the arrays, are those given: keep float32 logs in float32 (their rounding alone moves TV by 1e-7).
 

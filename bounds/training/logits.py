@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
+_ROUNDED = 2.0**-21  # relative, more than log-probs in float32 and their differences are wrong
+_SUMMED = 1e-5  # more than logs of two rows' masses are, with the rounding of all their log-probs
 _LOGITS_AT_ONCE = 2**24  # entries of a block of rows: what the exact divergences need in memory beside the logits
 
 
@@ -19,7 +21,7 @@ _LOGITS_AT_ONCE = 2**24  # entries of a block of rows: what the exact divergence
 class Divergences:
     """Exact divergences at each context, tensors [...].
 
-    KL(roll||theta) in nats, TV, chi2(theta||roll), and the largest log theta/roll over the vocabulary.
+    KL(roll||theta) in nats, TV, chi2(theta||roll), and the largest log theta/roll over the vocabulary, rounded up.
     """
 
     kl: Tensor
@@ -33,7 +35,8 @@ def divergences_from_logits(rollout_logits: Tensor, train_logits: Tensor) -> Div
 
     In float32, a block of rows at a time; KL is a sum of non-negative terms, so that nothing cancels. Logits of
     -inf (top-p or top-k) are a support gap: chi2 and max_log_ratio are then +inf, and KL counts theta's mass where roll
-    has none.
+    has none. max_log_ratio is never below what the logits in float32 say, and above it by 2e-5 and a millionth of the
+    token's log-probs at most.
 
     Parameters
     ----------
@@ -73,8 +76,8 @@ def by_blocks(
     flat = (rollout_logits.reshape(-1, width), train_logits.reshape(-1, width), index.reshape(-1, 1))
     with torch.no_grad():
         parts = [_block(*part) for part in zip(*(torch.split(x, rows) for x in flat), strict=True)]
-        *found, roll, train = (torch.cat(x).reshape(shape) for x in zip(*parts, strict=True))
-    return Divergences(*found), roll, train
+        sums, most, roll, train = (torch.cat(x, dim=-1) for x in zip(*parts, strict=True))
+    return _divergences(sums, most, shape), roll.reshape(shape), train.reshape(shape)
 
 
 def divergences_from_logit_shards(
@@ -82,8 +85,8 @@ def divergences_from_logit_shards(
 ) -> Divergences:
     """Compute the exact divergences where each process of a group holds a part of the vocabulary of all contexts.
 
-    What :func:`divergences_from_logits` computes of whole rows; four collectives on tensors [2, n] are all that
-    processes exchange.
+    What :func:`divergences_from_logits` computes of whole rows; four collectives on tensors [5, n] or smaller are
+    all that processes exchange.
 
     Parameters
     ----------
@@ -122,7 +125,7 @@ def divergences_from_logit_shards(
         sums, most = (torch.cat(parts, dim=-1) for parts in zip(*(_terms(p, q) for p, q in log_probs), strict=True))
         distributed.all_reduce(sums, distributed.ReduceOp.SUM, group)
         distributed.all_reduce(most, distributed.ReduceOp.MAX, group)
-    return Divergences(*(x.reshape(shape) for x in (*sums, most)))
+    return _divergences(sums, most, shape)
 
 
 def _below(logits: Tensor, top: Tensor, rows: int, log_mass: Tensor | None = None) -> Iterator[Tensor]:
@@ -143,12 +146,14 @@ def _same_shape(rollout_logits: Tensor, train_logits: Tensor) -> None:
 def _block(rollout_logits: Tensor, train_logits: Tensor, token: Tensor) -> tuple[Tensor, ...]:
     """Return the divergences and the log-probs of the token [n, 1], of rows [n, V] of logits."""
     p, q = rollout_logits.float().log_softmax(-1), train_logits.float().log_softmax(-1)
-    sums, most = _terms(p, q)
-    return (*sums, most, p.gather(-1, token)[:, 0], q.gather(-1, token)[:, 0])
+    return (*_terms(p, q), p.gather(-1, token)[:, 0], q.gather(-1, token)[:, 0])
 
 
 def _terms(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sums over log-probs [n, v] of some tokens, of KL, TV and chi2(theta||roll) [3, n], and max q - p [n]."""
+    """Return sums over log-probs [n, v] of some tokens, and the largest q - p [n].
+
+    The sums [5, n] are those of KL, TV, chi2(theta||roll), roll and theta.
+    """
     import torch
 
     roll, theta = p.exp(), q.exp()
@@ -161,8 +166,18 @@ def _terms(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     tv = (theta - roll).abs().sum(-1) / 2
     gap = torch.where(q > -torch.inf, torch.inf, 0.0)
     chi2 = torch.where(on, roll * d.expm1().square(), gap).sum(-1)
-    most = torch.where(on, d, torch.where(q > -torch.inf, torch.inf, -torch.inf)).amax(-1)
-    return torch.stack([kl, tv, chi2]), most
+    # above q - p by more than p and q were rounded; p = -inf is a gap
+    most = torch.where(q > -torch.inf, q * (1 - _ROUNDED) - p * (1 + _ROUNDED), -torch.inf).amax(-1)
+    return torch.stack([kl, tv, chi2, roll.sum(-1), theta.sum(-1)]), most
+
+
+def _divergences(sums: Tensor, most: Tensor, shape: list[int]) -> Divergences:
+    """Return what follows from the sums [5, n] and the largest log-ratios of whole rows.
+
+    Roll and theta add up to 1 but for what float32 did to all log-probs of a row alike, which is taken back.
+    """
+    *found, roll, theta = sums
+    return Divergences(*(x.reshape(shape) for x in (*found, most - (theta.log() - roll.log()) + _SUMMED)))
 
 
 def _horner(d: Tensor) -> Tensor:

@@ -58,8 +58,9 @@ def test_both_processes_know_what_whole_rows_give(of_two_processes):
     for found in of_two_processes:
         for name, value in zip(("kl", "tv", "chi2", "max_log_ratio"), found, strict=True):
             torch.testing.assert_close(value, getattr(whole, name), rtol=2e-4, atol=1e-6)
-            if name != "max_log_ratio":
-                np.testing.assert_allclose(value.reshape(15), getattr(exact, name), rtol=2e-3, atol=2e-6)
+            atol = 5e-5 if name == "max_log_ratio" else 2e-6
+            np.testing.assert_allclose(value.reshape(15), getattr(exact, name), rtol=2e-3, atol=atol)
+        assert (found[3].double().reshape(15).numpy() >= exact.max_log_ratio * (1 - 1e-12)).all()
     assert torch.isinf(of_two_processes[0][3]).sum() == 1
 
 
@@ -67,9 +68,9 @@ def test_the_largest_log_ratio_is_that_of_the_whole_vocabulary():
     roll, theta = rows()
     p, q = roll.double().log_softmax(-1), theta.double().log_softmax(-1)
     expected = torch.where(torch.isinf(q), -INF, q - torch.where(torch.isinf(p), -INF, p)).amax(-1)
-    torch.testing.assert_close(
-        divergences_from_logits(roll, theta).max_log_ratio.double(), expected, rtol=1e-4, atol=1e-5
-    )
+    found = divergences_from_logits(roll, theta).max_log_ratio.double()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-5)
+    assert (found >= expected).all()
 
 
 def test_shapes_that_disagree_are_refused():

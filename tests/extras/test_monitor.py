@@ -61,6 +61,7 @@ def test_the_file_of_a_step_is_a_log_that_certify_reads(tmp_path):
     assert traces.labels["environment"] == ("sums",) * B
     assert traces.tokens.tolist() == tokens[mask > 0].tolist()
     assert traces.reward.tolist() == given["rewards"].tolist()
+    assert traces.exact["max_log_ratio"].tolist() == exact.max_log_ratio[mask > 0].tolist()
     written = rows(tmp_path / "run")
     assert set(written["train_policy"]) == {"before-update"}
     assert set(written["rank"]) == set(written["step"]) == {0}

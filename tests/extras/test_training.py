@@ -10,6 +10,7 @@ import pkgutil
 import numpy as np
 import pytest
 import torch
+from hard_logits import HARD, truth
 
 from bounds import training
 from bounds.divergence import rows
@@ -232,6 +233,15 @@ def test_exact_divergences_are_those_of_the_probabilities(logits):
         # what remains is the rounding of float32 logits, which is 1e-7 of a log ratio of 1e-4 at the least
         np.testing.assert_allclose(getattr(found, name), exact(p, q), rtol=2e-2, atol=1e-12)
         np.testing.assert_allclose(getattr(found, name)[10:], exact(p, q)[10:], rtol=5e-3)
+
+
+@pytest.mark.parametrize("name", [n for n, rows in HARD.items() if abs(np.nan_to_num(rows, neginf=0)).max() < 1e8])
+def test_the_largest_log_ratio_is_never_below_the_truth(name):
+    pair = [torch.from_numpy(x).float() for x in HARD[name]]
+    for roll, theta, value in zip(*pair, divergences_from_logits(*pair).max_log_ratio, strict=True):
+        expected = truth(tuple(roll.tolist()), tuple(theta.tolist()))["max_log_ratio"]
+        rare = 1e-6 * float(max(x.amax() - x[x > -torch.inf].amin() for x in (roll, theta)))
+        assert expected <= value.item() <= expected + 2e-5 + 2 * rare
 
 
 def test_blocks_of_rows_change_nothing(logits, monkeypatch):
