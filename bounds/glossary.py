@@ -254,6 +254,8 @@ _KINDS = {
     "rounding": "Log-probs have few digits; so much divergence is rounding.",
     "missing": "Values are missing.",
     "left_out": "Responses were left out.",
+    "impossible_column": "An exact column is less than the sampled tokens alone imply.",
+    "overflow": "Ratios of whole responses are beyond the floats.",
     "few_prompts": "There are few prompts, and intervals are wide or optimistic.",
     "reading": "How the file was read.",
     "horizon": "The cap on the length was taken from the log.",
