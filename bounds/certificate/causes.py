@@ -178,7 +178,7 @@ class Advice:
 
 _TOKENS = "trm-bounds explain LOG"
 _READ = "trm-bounds formats"
-_AGAIN = "trm-bounds certify LOG"
+_AGAIN = "trm-bounds certify LOG --full"
 
 #: Advice for each kind of finding.
 ADVICE: Mapping[str, Advice] = MappingProxyType(

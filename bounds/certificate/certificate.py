@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -191,9 +191,9 @@ class Certificate(Result):
         interval = intervals[name]
         return None if interval is None else interval.high if upper else interval.low
 
-    def against(self, name: str) -> Finding | None:
-        """Return the first finding that speaks against what a quantity rests on."""
-        told = (f for f in self.findings if f.kind not in self.waived)
+    def against(self, name: str, beside: Collection[Kind] = ()) -> Finding | None:
+        """Return the first finding, of no kind in ``beside``, that speaks against what a quantity rests on."""
+        told = (f for f in self.findings if f.kind not in self.waived and f.kind not in beside)
         return next((f for f in told if name.startswith(AGAINST.get(f.kind, ()))), None)
 
     def to_frame(self) -> pd.DataFrame:

@@ -39,6 +39,7 @@ _UNSEEN = 20 * _EVIDENCE  # of theta's mass times tokens: what may be missing, i
 _UNCERTAIN = 28.0  # nats, of a sample whose ratios all being below 1 is remarkable
 _VARIED = 1e-6  # variance of log roll where it varies
 _FEW_PROMPTS = 20
+_STRAGGLERS = 0.02  # share of the prompts whose responses may fail without a doubt about the others
 _FALSE_ALARM = 1e-3  # chance that responses of an honest log are named, over all of them
 _NAMED = 8  # responses of a log
 _HOPELESS = -10.0  # log-probs below this on average are worse than those of 22,000 tokens alike
@@ -384,7 +385,11 @@ def crossed(summary: Summary, interval: Interval) -> Finding:
 
 def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
     size = np.bincount(s.prompt)
-    if np.ptp(size):
+    unlike = int((size != np.bincount(size).argmax()).sum())
+    if 0 < unlike <= _STRAGGLERS * size.size:
+        text = f"{unlike} of {size.size} prompts have fewer or more responses than the others, and count alike"
+        yield Kind.MISSING.finding(text, unlike)
+    elif unlike:
         text = (
             f"prompts have {size.min()} to {size.max()} responses and count alike: were some drawn more often, or "
             "sampled until they succeeded? Then give each draw an id of its own, and log all responses"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: The surrogate's error, in units of the reward's range: up to here it can be trusted, up to there it says something.
 TIGHT, LOOSE = 0.1, 1.0
+_SHOWS_SOMETHING = 8  # fewer prompts leave an interval of most of the rewards' range, whatever they show
 _MOST = 30  # times the log: what more prompts would be needed for cannot be shown
 _OPEN = "leave even the promise's sign open"
 
@@ -117,13 +118,21 @@ def verdict(c: Certificate) -> Verdict:
 
 
 def _against(c: Certificate) -> Finding | None:
-    """Return what speaks against the hypotheses of a gain, beside that nobody said which policy theta is."""
-    told = c.against("improvement")
-    return None if told is None or told.kind is Kind.TRAIN_POLICY_UNKNOWN else told
+    """Return what speaks against the hypotheses of a gain: not what is unknown, nor what no gain can be seen in."""
+    return c.against("improvement", beside=(Kind.TRAIN_POLICY_UNKNOWN, Kind.EQUAL_REWARDS))
+
+
+def _flat(c: Certificate) -> bool:
+    """Return whether all rewards are equal: what is estimated from how they vary then says nothing."""
+    return any(f.kind is Kind.EQUAL_REWARDS for f in c.findings)
+
+
+def _likely(c: Certificate) -> Interval | None:
+    return None if _flat(c) else c.guarantees.intervals.get("improvement_asymptotic")
 
 
 def _word(c: Certificate) -> Word:
-    i, likely, against = c.headline, c.guarantees.intervals.get("improvement_asymptotic"), _against(c)
+    i, likely, against = c.headline, _likely(c), _against(c)
     if against is not None and against.kind.refutes:
         return Word.NOTHING_MEASURED
     if i is None:
@@ -200,11 +209,12 @@ def _sure(c: Certificate, i: Interval, word: Word) -> str:
 
 def _of_surrogate(c: Certificate, surrogate: Surrogate, against: Finding | None) -> str:
     """Say what the surrogate promises, unless something speaks against it, and how far it can be off."""
-    gain = None if against else c.estimates.get("surrogate_gain")
+    gain = None if against or _flat(c) else c.estimates.get("surrogate_gain")
     standing = c.best.standings if c.best else ""
     off = shown(surrogate.upper * c.table.reward_spread)
     if surrogate.word == "LOST":
-        return f"LOST: it may be off by {off}, more than the rewards differ, so it says nothing ({standing})"
+        far = f"it may be off by {off}, more than the rewards differ"
+        return f"LOST: {far if surrogate.upper < math.inf else 'no end is known'}, so it says nothing ({standing})"
     promise = "" if gain is None else f"promises {_signed(gain)} and "
     return f"{surrogate.word}: {promise}is off by at most {off} ({standing})"
 
@@ -241,6 +251,8 @@ def _share(c: Certificate) -> str:
 
 def _what_would_do(c: Certificate, i: Interval) -> str:
     """Say what would decide it: a lower KL only where the sign of the promise is known, or prompts that can be had."""
+    if _flat(c):
+        return "look at the rewards: all are equal, and no policy is better than another by them"
     gain, kl = c.estimates["surrogate_gain"], c.estimates["kl_seq"]
     needed = c.guarantees.prompts_needed if i.value > 0.0 else c.guarantees.prompts_needed_for_harm
     can = needed is not None and c.prompts < needed <= _MOST * c.prompts
@@ -252,6 +264,8 @@ def _what_would_do(c: Certificate, i: Interval) -> str:
         return f"{lower}; or {more}" if more else lower
     if more:
         return f"{more}{' like these' if known else ''}: {c.prompts} {'are too few' if known else _OPEN}"
+    if c.prompts < _SHOWS_SOMETHING:
+        return f"score more prompts: {many(c.prompts, 'prompt')} can show only huge changes"
     at = "" if kl is None else f", at a KL of a response of {near(kl.value)}"
     return f"judge it by an evaluation: {_MOST * c.prompts:,} prompts would not show a change this small{at}"
 
@@ -261,8 +275,9 @@ def _granted(a: Assumption) -> str:
 
 
 def _clause(text: str) -> str:
-    """Return the first clause of a text."""
-    return re.split(r"(?<=[;:?.]) ", text)[0].rstrip(";:.")
+    """Return the first clause of a text, without the rows and files that it names."""
+    plain = re.sub(r" \([^()]*\)|\S+: row \d+\S* ?", "", text)
+    return re.split(r"(?<=[;:?.]) ", plain)[0].rstrip(";:.")
 
 
 def _rests_on(c: Certificate, said: Finding | None) -> str:
@@ -287,7 +302,7 @@ def _lines(c: Certificate, v: Verdict) -> Iterator[tuple[str, str]]:
         yield "sure", "nothing, while that stands"
     elif i is not None:
         yield "sure", _sure(c, i, v.word)
-        likely = c.guarantees.intervals.get("improvement_asymptotic")
+        likely = _likely(c)
         if v.word is Word.UNDECIDED and likely is not None and math.isfinite(likely.high):
             yield "likely", f"{_signed(likely)} (estimate)"
     if v.surrogate is not None:
