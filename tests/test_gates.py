@@ -135,6 +135,77 @@ def test_few_tokens_that_decide_lower_the_standing():
     assert "decided by 1 token" in b_star.why
 
 
+def test_findings_stand_against_what_rests_on_what_they_speak_of():
+    """Exact columns that the samples deny decide no divergence; padding no mean per token, nor what a mask keeps."""
+    others = log(noise=0.002, kl=lambda i, k, row: np.zeros(12))
+    of_kl = "kl_seq<=1e-6", "mean_kl_token<=1e-6", "b_star<=1e-6"
+    assert [g.met for g in asked(others, *of_kl, "tv_seq<=1")] == [Met.UNDECIDED] * 3 + [Met.YES]
+    columns = "rollout_logprobs", "train_logprobs"
+    padded = [{**row, **{name: np.append(row[name], np.zeros(8)) for name in columns}} for row in rows()]
+    filled = bounds.TraceSet.from_records(padded, horizon=20, train_policy="held-out", logprob_dtype="bfloat16")
+    per_token = "mean_kl_token<=9", "mean_length>=13", "acceptance>=0"
+    assert [g.met for g in asked(filled, *per_token, "kl_seq<=9")] == [Met.UNDECIDED] * 3 + [Met.YES]
+
+
+def test_ids_of_responses_meet_nothing_and_no_ids_are_an_assumption():
+    rate = np.random.default_rng(3).beta(0.3, 0.3, 64)
+    luck = np.random.default_rng(4).random((64, 8))
+    named = log(prompt_id=lambda i, k, row: f"p{i}-{k}", reward=lambda i, k, row: float(luck[i, k] < rate[i]), tokens=4)
+    (said, *_) = asked(named, "improvement>=-1", "kl_seq<=9")
+    assert said.met is Met.UNDECIDED
+    assert "is it one prompt, answered several times?" in said.why
+    unnamed = bounds.TraceSet.from_records(
+        [{n: v for n, v in row.items() if n != "prompt_id"} for row in rows()], horizon=16, train_policy="held-out"
+    )
+    assert {g.met for g in asked(unnamed, "improvement>=-1", "kl_seq<=9")} == {Met.YES}
+    assert "ungrouped" in [a.what for a in bounds.certify(unnamed).assumptions]
+
+
+def test_one_ratio_on_every_token_takes_kl_from_k1():
+    """The tokens are too few to show it by their mean, but that they all have one ratio does."""
+    one = bounds.TraceSet.from_records(
+        [
+            {"prompt_id": f"p{i}", "rollout_logprobs": y, "train_logprobs": y - 0.01}
+            for i, y in enumerate(-0.3 * np.random.default_rng(0).random((8, 8)))
+        ],
+        horizon=8,
+    )
+    c = bounds.certify(one)
+    assert "support_gap" in [f.kind for f in c.findings]
+    assert c.estimates["kl_seq"].value == pytest.approx(0.08)
+    assert next(asked(one, "kl_seq<=0.01")).met is not Met.YES
+
+
+def test_a_cap_on_the_ratio_of_responses_is_not_used_at_a_support_gap():
+    """A lower limit of .16 came of it, where theta only loses mass: the mean of P is not 1 there."""
+    rng = np.random.default_rng(0)
+    fallen = log(
+        prompts=256, reward=lambda i, k, row: float(rng.random() < 0.05),
+        train_logprobs=lambda i, k, row: row["rollout_logprobs"] + rng.normal(-0.02, 0.002, 12),
+    )  # fmt: skip
+    for assume in ({"response_ratio_max": 1.2}, {"log_ratio_max": 0.05}):
+        assert bounds.certify(fallen, assume=assume).improvement.low < 0.0
+    (said,) = asked(fallen, "improvement>=0", assume={"response_ratio_max": 1.2})
+    assert said.met is Met.UNDECIDED
+    assert "mean rho is below 1" in said.why
+    for more in ({"support_gap": 0.01}, {"absolutely_continuous": False}):
+        with pytest.raises(ValueError, match="contradicts a support gap"):
+            bounds.certify(fallen, assume={"response_ratio_max": 1.2, **more})
+
+
+def test_limits_that_cross_meet_nothing_though_each_certificate_has_one_only():
+    """What the printed certificate says of both, the gates' two certificates say together."""
+    records = list(rows(96, noise=0.002))
+    for row in records[::48]:  # theta raised what is rewarded, too much for any policy, but too little to show it alone
+        row["rollout_logprobs"][-1] -= 0.6
+        row["reward"] = 1.0
+    raised = bounds.TraceSet.from_records(records, horizon=16, train_policy="held-out", logprob_dtype="bfloat16")
+    assert bounds.certify(raised).verdict.word == "NOTHING MEASURED"
+    assert bounds.certify(raised, side="lower").improvement_these_prompts.low > 0.007
+    apart = asked(raised, "improvement_these_prompts>=0", "kl_seq<=9")
+    assert all(g.met is Met.UNDECIDED and "is above the upper limit" in g.why for g in apart)
+
+
 def test_the_whole_error_is_on_the_side_that_is_asked():
     both = bounds.certify(log())
     lower, upper = (bounds.certify(log(), side=side) for side in ("lower", "upper"))

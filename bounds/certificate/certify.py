@@ -20,8 +20,8 @@ from bounds.certificate.findings import (
     Kind,
     advised,
     contradiction,
-    crossed,
     findings,
+    limits_cross,
     mask_findings,
     policy_findings,
     refuted_assumptions,
@@ -161,9 +161,11 @@ def certify(
         by_surrogate=bounds.by_surrogate(confidence),
         claim=bounds.claim(),
         side=side,
-        ratio_max=largest_ratio(summary, assumed),
+        ratio_max=largest_ratio(summary, assumed) if bounds.absolutely_continuous else None,
     )
     waived = tuple(kind for kind, names in _WAIVED_BY.items() if not assumed.keys().isdisjoint(names))
+    if summary.left_out.ungrouped.count and sum(f.kind is Kind.UNGROUPED for f in seen) == 1:
+        waived += (Kind.UNGROUPED,)  # what is assumed of responses without an id says it
     guaranteed, why_not = _unless_refuted(guaranteed, seen, summary, waived)
     unknown_policy = Assumption("train_policy", "unknown", "theta did not learn from these responses")
     as_sampled = (
@@ -213,7 +215,7 @@ def _unless_refuted(
     against = [f for f in seen if f.kind.refutes and f.kind not in waived]
     if not against:
         both = (found.intervals.get(name) for name in ("improvement", "improvement_these_prompts"))
-        against = [crossed(summary, i) for i in both if i is not None and i.low > i.high]
+        against = [limits_cross(i.low, i.high, len(summary)) for i in both if i is not None and i.low > i.high]
         seen += against
     if against:
         return Guarantees(), {"improvement": against[0].because}
@@ -359,4 +361,6 @@ def checked_assumptions(assume: Mapping[str, Any]) -> dict[str, Any]:
     number("response_ratio_max", assume.get("response_ratio_max", 1.0), 1.0, 1e300)
     if assume.get("support_gap") and assume.get("absolutely_continuous"):
         raise ValueError("support_gap above 0 contradicts absolutely_continuous=True")
+    if "response_ratio_max" in assume and (assume.get("support_gap") or not assume.get("absolutely_continuous", True)):
+        raise ValueError("response_ratio_max says that theta << roll: it contradicts a support gap")
     return dict(assume)

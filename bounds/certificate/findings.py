@@ -25,7 +25,6 @@ from bounds.logs.batch import natural
 from bounds.logs.checks import POSITIVE_TOLERANCE
 from bounds.logs.traces import Seen, TraceSet, beginning
 from bounds.masks.mask import Mask
-from bounds.results import Interval
 
 if TYPE_CHECKING:
     from bounds.certificate.summary import Summary
@@ -137,10 +136,12 @@ _EVERYTHING = ("",)
 #: Kinds that no requirement is met beside: how the names begin of the quantities that rest on what they speak against.
 AGAINST: Mapping[Kind, tuple[str, ...]] = {
     **{kind: _EVERYTHING for kind in Kind if kind.refutes or kind in DOUBTS},
-    **dict.fromkeys((Kind.CONTRADICTION, Kind.REPEATED), _EVERYTHING),
+    **dict.fromkeys((Kind.CONTRADICTION, Kind.REPEATED, Kind.UNGROUPED), _EVERYTHING),
     Kind.EQUAL_REWARDS: _OF_GAIN,
     Kind.TRAIN_POLICY_UNKNOWN: ("improvement",),
     Kind.HEAVY_TAIL: (*OF_DIVERGENCE, "b_star", "improvement_by_surrogate"),
+    Kind.EXACT_COLUMNS: ("kl_seq", "tv_sum", "mean_kl_token", "b_star", "improvement_by_surrogate"),
+    Kind.PADDING: ("mean_", "acceptance"),
 }
 
 
@@ -282,13 +283,14 @@ def odd_mean_ratio(summary: Summary) -> float | None:
     """Return mean rho where it is not 1, by 1e-4 and by more than its 95 % interval is wide (four standard errors).
 
     Below 1 it can be that few tokens of a large ratio are missing from a sample: it must be so by more than tokens have
-    that are as rare, and raised twenty-fold. Or all ratios are on one side of 1, in tokens that are not certain.
+    that are as rare, and raised twenty-fold. Or all ratios are on one side of 1, in tokens that are not certain; or all
+    are one number.
     """
     length = summary["length"]
     ratio = clustered_ratio(length + summary["surrogate_sum"], length, summary.prompt, 0.95, low=0.0)
     far, width = abs(ratio.value - 1.0), ratio.high - ratio.low
     clear = 0.0 < width < far and (ratio.value > 1.0 or far * summary.tokens > _UNSEEN)
-    return ratio.value if far > _NEAR and (clear or _one_sided(summary)) else None
+    return ratio.value if far > _NEAR and (clear or _one_sided(summary) or _is_one_ratio(summary)) else None
 
 
 def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
@@ -377,10 +379,10 @@ def _say_refuted(s: Summary, look: Look) -> Iterable[Finding]:
     yield replace(found, causes=("two log-probs that are not of one token, or a filler",)) if few else found
 
 
-def crossed(summary: Summary, interval: Interval) -> Finding:
-    """Return what an interval of the improvement says whose lower end is above its upper one."""
-    text = f"the lower limit {interval.low:.3g} of the improvement is above the upper limit {interval.high:.3g}"
-    return Kind.REFUTED.finding(text, len(summary))
+def limits_cross(low: float, high: float, responses: int) -> Finding:
+    """Return what a lower limit of the improvement says that is above the upper one."""
+    text = f"the lower limit {low:.3g} of the improvement is above the upper limit {high:.3g}"
+    return Kind.REFUTED.finding(text, responses)
 
 
 def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
@@ -862,7 +864,10 @@ def _say_impossible(s: Summary, look: Look) -> Iterable[Finding]:
 
 
 def refuted_assumptions(summary: Summary, assumed: Mapping[str, Any]) -> dict[str, str]:
-    """Return assumed suprema of which an exact column, or the sampled token or response, shows more, and where."""
+    """Return assumed suprema of which an exact column, or the sampled token or response, shows more, and where.
+
+    A cap on the ratio of responses says that theta << roll, too.
+    """
     against = {}
     for name in (n for n in SUPREMA if n in assumed):
         value, place = summary.looks["suprema"].tops[name]
@@ -873,6 +878,8 @@ def refuted_assumptions(summary: Summary, assumed: Mapping[str, Any]) -> dict[st
     value, place = max(sampled, summary.looks["suprema"].tops.get("response_ratio_max", sampled))
     if (largest := math.exp(min(value, 709.0))) > most:
         against["response_ratio_max"] = f"the log refutes response_ratio_max={most:g}: {place} has {largest:.6g}"
+    elif "response_ratio_max" in assumed and support_gap(summary, assumed):
+        against["response_ratio_max"] = f"the log refutes response_ratio_max={most:g}: mean rho is below 1, as at a gap"
     return against
 
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from bounds._text import shown, shown_down
 from bounds.certificate.certificate import Certificate
-from bounds.certificate.findings import Kind
+from bounds.certificate.findings import Finding, Kind, limits_cross
 
 
 class Met(IntEnum):
@@ -52,7 +52,7 @@ def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: fl
     """
     ends = {"lower": lower.quantity(name, upper=False), "upper": upper.quantity(name, upper=True)}
     required = f"{name}{sign}{limit:g}"
-    if (against := upper.against(name)) is not None:
+    if (against := upper.against(name) or crossed(lower, upper)) is not None:
         would = _WOULD_DECIDE.get(against.kind)
         return Gate(required, Met.UNDECIDED, f"{against.text}{f' ({would})' if would else ''}")
     near, far = ("upper", "lower") if sign == "<=" else ("lower", "upper")
@@ -65,6 +65,15 @@ def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: fl
     text = shown(at, 4) if which == "upper" else shown_down(at, 4)
     why = f"its {which} limit is {text} (all of the error of {100 * upper.confidence:.6g}% on this side)"
     return Gate(required, Met.YES if held else Met.NO if refuted else Met.UNDECIDED, why)
+
+
+def crossed(lower: Certificate, upper: Certificate) -> Finding | None:
+    """Return what a lower limit of the improvement says that is above its upper one: each certificate has one only."""
+    for name in ("improvement", "improvement_these_prompts"):
+        below, above = (c.guarantees.intervals.get(name) for c in (lower, upper))
+        if below is not None and above is not None and below.low > above.high:
+            return limits_cross(below.low, above.high, lower.responses)
+    return None
 
 
 def exit_code(gates: Iterable[Gate]) -> int:
