@@ -147,6 +147,18 @@ def test_findings_stand_against_what_rests_on_what_they_speak_of():
     assert [g.met for g in asked(filled, *per_token, "kl_seq<=9")] == [Met.UNDECIDED] * 3 + [Met.YES]
 
 
+def test_tokens_that_no_policy_chose_show_no_gain():
+    """A column that is 0 on some tokens of rewarded responses made these prompts improve for certain."""
+    records = list(rows(96, noise=0.002))
+    for row in records[::32]:
+        row["rollout_logprobs"][-1], row["train_logprobs"][-1], row["reward"] = -0.3, 0.0, 1.0
+    forced = bounds.TraceSet.from_records(records, horizon=16, train_policy="held-out", logprob_dtype="bfloat16")
+    assert [f.kind for f in bounds.certify(forced).findings] == ["forced_tokens"]
+    assert bounds.certify(forced, side="lower").improvement_these_prompts.low > 0.0
+    gates = asked(forced, "improvement_these_prompts>=0", "tv_seq<=1", "kl_seq<=9")
+    assert [g.met for g in gates] == [Met.UNDECIDED] * 2 + [Met.YES]
+
+
 def test_ids_of_responses_meet_nothing_and_no_ids_are_an_assumption():
     rate = np.random.default_rng(3).beta(0.3, 0.3, 64)
     luck = np.random.default_rng(4).random((64, 8))

@@ -209,6 +209,23 @@ def test_a_run_of_a_hundred_steps_is_certified_to_improve():
     assert bounds.intervals.star(gain[0], 0.975, low=-1.0, side="lower").low < 0.0
 
 
+def test_a_sum_over_steps_that_ask_the_same_prompts_is_of_these_prompts():
+    """Half of the prompts gain what the others lose: as new prompts at each of 20 steps, they would be missed often."""
+    luck = np.random.default_rng(2).random(40) < 0.3
+    records = [
+        {
+            "prompt_id": f"{i}", "step": step, "reward": 1.0, "rollout_logprobs": [-2.0],
+            "train_logprobs": [-2.0 + (-0.05 if luck[i] else 0.05)],
+        }
+        for step, i in np.ndindex(20, 40)
+    ]  # fmt: skip
+    run = Summary.of(bounds.TraceSet.from_records(records, horizon=1)).of_policy("held-out")
+    found = guarantees(run, 0.95).intervals
+    as_new = Gain(run, 0.95).summed(run["step"].astype(np.int64), these=False)
+    assert as_new.low > 0.0 > found["improvement"].low
+    assert "these prompts" in found["improvement_of_steps"].method
+
+
 def test_a_sum_over_steps_is_the_runs_gain_only_by_versions():
     run = _run(3, lambda k: 7 + k)
     total = guarantees(run, 0.95).intervals["improvement_of_steps"]

@@ -142,6 +142,7 @@ AGAINST: Mapping[Kind, tuple[str, ...]] = {
     Kind.HEAVY_TAIL: (*OF_DIVERGENCE, "b_star", "improvement_by_surrogate"),
     Kind.EXACT_COLUMNS: ("kl_seq", "tv_sum", "mean_kl_token", "b_star", "improvement_by_surrogate"),
     Kind.PADDING: ("mean_", "acceptance"),
+    Kind.FORCED_TOKENS: (*_OF_GAIN, "tv_"),
 }
 
 

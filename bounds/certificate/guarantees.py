@@ -250,12 +250,13 @@ def of_steps(summary: Summary, gain: Gain) -> Interval | None:
     """Return the sum over steps of J(theta) - J(roll), each of that step's policies; None of less than two steps.
 
     It is what the run gained only where the policy that a step trained draws the responses of the next, which weight
-    versions that rise by one say of an updated theta; ``of`` says what it is.
+    versions that rise by one say of an updated theta; ``of`` says what it is. Of prompts that were answered at several
+    steps it is the sum for these prompts: as draws of new ones they would count as often as they were answered.
     """
     if "step" not in summary or len(summary.labels["step"]) < 2:
         return None
     _, step = summary.labels_in_order("step")
-    found = gain.summed(step, these=summary.prompts_return)
+    found = gain.summed(step, these=summary.prompts_recur)
     run = "the run's gain: each step draws with the policy that the step before trained"
     return replace(found, of=run if _telescopes(summary, step) else "sum over steps, each of its own two policies")
 
@@ -263,7 +264,7 @@ def of_steps(summary: Summary, gain: Gain) -> Interval | None:
 def _telescopes(summary: Summary, step: IntArray) -> bool:
     """Return whether theta is the updated policy, on new prompts, and each step's version is one more than the last."""
     names = summary.labels.get("weight_version", [])
-    if summary.train_policy != "held-out" or not names or not all(name.isdigit() for name in names):
+    if summary.train_policy != "held-out" or summary.prompts_recur or not names or not all(map(str.isdigit, names)):
         return False
     version = np.array([int(name) for name in names])[summary["weight_version"].astype(np.int64)]
     one = np.array([version[step == k].min() for k in range(int(step.max()) + 1)])

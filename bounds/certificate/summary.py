@@ -268,7 +268,12 @@ class Summary(_Known):
     @property
     def prompts_return(self) -> bool:
         """Whether theta may have learned from these prompts at an earlier step."""
-        if "step" not in self or self.train_policy == "held-out":
+        return self.train_policy != "held-out" and self.prompts_recur
+
+    @property
+    def prompts_recur(self) -> bool:
+        """Whether a prompt was answered at several steps."""
+        if "step" not in self:
             return False
         pairs = np.unique(np.stack([self.prompt, self["step"].astype(np.int64)]), axis=1)
         return bool(pairs.shape[1] > self.prompts)
