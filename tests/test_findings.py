@@ -220,8 +220,8 @@ def test_after_an_interruption_the_same_is_found(tmp_path):
     whole = findings(Summary.of(open_log(folder, horizon=64)))
     assert {f.kind for f in whole} >= {Kind.REPEATED, Kind.MIXTURE, Kind.LEFT_OUT, Kind.READING}
 
-    def interrupt(summary):
-        if summary.tokens > 40 * 60:
+    def interrupt(responses, tokens):
+        if tokens > 40 * 60:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

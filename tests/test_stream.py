@@ -145,9 +145,9 @@ def test_reading_goes_on_where_it_stopped(tmp_path, monkeypatch):
     glob, state = str(tmp_path / "step_*.jsonl"), tmp_path / "state"
     seen = []
 
-    def interrupt(m):
-        seen.append(len(m))
-        if len(m) > 40:
+    def interrupt(responses, tokens):
+        seen.append(responses)
+        if responses > 40:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -155,10 +155,10 @@ def test_reading_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(Summary.load(state)) == 40
     assert sorted(p.name for p in tmp_path.iterdir() if "state" in p.name) == ["state"]
     seen.clear()
-    resumed = Summary.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
+    resumed = Summary.of(open_log(glob, horizon=T), progress=lambda n, tokens: seen.append(n), resume=state)
     assert seen == [60]
     same(bounds.certify(resumed), bounds.certify(Summary.of(open_log(glob, horizon=T))))
-    again = Summary.of(open_log(glob, horizon=T), progress=lambda m: seen.append(len(m)), resume=state)
+    again = Summary.of(open_log(glob, horizon=T), progress=lambda n, tokens: seen.append(n), resume=state)
     assert seen == [60]
     assert len(again) == 60
 

@@ -1,15 +1,14 @@
 """Everything that questions need of a log: a row of numbers for each response, sums by position, what checks saw.
 
-Summaries of parts of a log (files, machines) merge in any order; so a log of any size is read once, or twice where
-prompts have different numbers of responses.
+Each file of a log is summed by itself, here or elsewhere, and summaries merge in the order of the files: the result is
+the same to the last bit. A log of any size is read once, or twice where prompts have different numbers of responses.
 """
 
 from __future__ import annotations
 
-import io
 import shutil
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +36,7 @@ from bounds.certificate.statistics import (
 )
 from bounds.logs.batch import TraceError
 from bounds.logs.checks import Reading
-from bounds.logs.log import Log, Trail
+from bounds.logs.log import Drawn, Log, Trail
 from bounds.logs.traces import LeftOut, TraceSet
 from bounds.masks.statistics import OFF_POLICY, off_policy
 from bounds.results import Assumption, Standing
@@ -49,6 +48,10 @@ _KEY = b"trm_bounds.summary"
 _ROUNDING = 2.0**-51  # of a sum, relative to its length times the mean of its terms
 _CHANGED = "the log has changed since it was read first"
 _Rows = Mapping[str, npt.NDArray[Any]]
+_TOKEN_BYTES = 32  # roughly, on disk, of a token's two numbers
+
+#: Does some work on each of several logs, and yields the results in their order, as ``map`` does.
+Pool = Callable[[Callable[[Log], Any], Sequence[Log]], Iterable[Any]]
 
 
 @dataclass(eq=False)
@@ -101,13 +104,15 @@ class Summary(_Known):
         *,
         statistics: Iterable[str] = (),
         suprema: bool = False,
-        progress: Callable[[Summary], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
         resume: str | Path | None = None,
+        pool: Pool = map,
     ) -> Summary:
         """Read a log; a summary that has what is asked for is returned as it is, else its log is read again.
 
-        ``progress`` is called with the summary so far, after each part. ``resume`` is a file that is kept up to date,
-        after each file of the log; if it is there, files that it holds are not read again. No log is a TypeError.
+        ``progress`` is called with the numbers of responses and tokens so far. ``resume`` is a file that is kept up to
+        date, after each file of the log; if it is there, files that it holds are not read again. ``pool`` reads the
+        files, as ``map`` would; each is summed by itself, so that it does not matter which. No log is a TypeError.
         """
         wanted = tuple(statistics)
         if isinstance(source, Summary):
@@ -120,48 +125,65 @@ class Summary(_Known):
                 f"log must be a TraceSet or a Log, from bounds.read_traces or TraceSet.from_records, got {log!r:.60}"
             )
         summary = cls(statistics=wanted, suprema=suprema)
-        for part in summary._parts(log, None if resume is None else Path(resume)):
-            summary.see(part)
-            if progress is not None and len(part):
-                progress(summary)
+        if isinstance(log, Log):
+            summary._read(log, pool, progress, None if resume is None else Path(resume))
+        elif resume is not None:
+            raise ValueError("resume needs a log of files")
+        else:
+            summary.log = log
+            for part in log:
+                summary.see(part)
         if not len(summary):
             list(log)  # it says why
             raise TraceError("the log has no response")
         return summary
 
-    def _parts(self, log: Iterable[TraceSet], kept: Path | None) -> Iterable[TraceSet]:
-        """Return what is to be read; with ``kept``, this summary becomes what that file holds, and is kept there."""
-        self.log = log
-        if not isinstance(log, Log):
-            if kept is not None:
-                raise ValueError("resume needs a log of files")
-            return log
-        self.options = f"{log.options}, horizon={log.horizon}"
+    def _read(self, log: Log, pool: Pool, progress: Callable[[int, int], None] | None, kept: Path | None) -> None:
+        """Take in a log, file by file; with ``kept``, this summary becomes what that file holds, and is kept there."""
+        self.log, self.options = log, f"{log.options}, horizon={log.horizon}"
         now = {_identity(f.path): f.path for f in log.files}
         if kept is not None and kept.exists():
             before = Summary.load(kept)
             if any(getattr(self, name) != getattr(before, name) for name in ("statistics", "suprema", "options")):
                 raise TraceError(f"{kept}: holds a log that was read with other options")
-            for file in before.files:
-                if file not in now:
-                    path = file.rsplit(" ", 2)[0]
+            for each in before.files:
+                if each not in now:
+                    path = each.rsplit(" ", 2)[0]
                     here = Path(path) in {f.path.resolve() for f in log.files}
                     why = "has changed since" if here else "is not of this log, but"
                     raise TraceError(f"{kept}: {path} {why} it was read into it; start with another file")
             vars(self).update({**vars(before), "log": log})
-
         trail = Trail.from_bytes(self.trail) if self.trail else Trail()
+        done = {now[each] for each in self.files}
+        parts = [replace(file, notes=()) for file in log.split()]
+        files = [file for file in parts if log.scored or file.files[0].path not in done]
+        if pool is not map and files and trail.shape is None:
+            trail.shape = log.shape()
+        work = _Work(self.statistics, self.suprema, Drawn(trail.shape))
+        if pool is map:  # in this process: what is found in a file is known when the next one is read
 
-        def finished(path: Path) -> None:
-            self.files.append(_identity(path))
-            if kept is not None:
-                self.trail = trail.to_bytes()
-                self.save(kept)
+            def say(responses: int, tokens: int) -> None:
+                if progress is not None:
+                    progress(len(self) + responses, self.tokens + tokens)
 
-        return log.parts(skip=[now[file] for file in self.files], finished=finished, trail=trail)
+            work = replace(work, trail=trail, progress=say)
+        for file, (part, drawn) in zip(files, pool(work, files), strict=True):
+            self.merge(part)
+            drawn.add_to(trail)
+            if progress is not None and pool is not map:
+                progress(len(self), self.tokens)
+            if not log.scored:
+                self.files.append(_identity(file.files[0].path))
+                if kept is not None:
+                    self.trail = trail.to_bytes()
+                    self.save(kept)
+        self.left_out += LeftOut(notes=log.notes)
 
-    def see(self, traces: TraceSet) -> None:
-        """Take in a part of the log; refuse one that was read differently, or logs other fields than those before."""
+    def see(self, traces: TraceSet, *, before: int = 0) -> None:
+        """Take in a part of the log; refuse one that was read differently, or logs other fields than those before.
+
+        ``before`` is how many tokens of the log are looked at elsewhere, which decides whether a kernel is worth it.
+        """
         self.left_out += traces.left_out
         if not len(traces):
             return
@@ -170,7 +192,7 @@ class Summary(_Known):
             self.reading, self.cap = traces.reading, horizon
         elif (self.reading, self.cap) != (traces.reading, horizon):
             raise TraceError(f"{traces.where[0]}: read with other options than the parts before")
-        part = Part.of(traces, suprema=self.suprema, compiled=self.tokens > WORTH_COMPILING)
+        part = Part.of(traces, suprema=self.suprema, compiled=before + self.tokens > WORTH_COMPILING)
         self._look({check.name: check.look(part) for check in CHECKS})
         labels = {name: self._label_numbers(name, texts) for name, texts in traces.labels.items()}
         self._append({**rows(part, self.statistics), **labels}, traces.where[0])
@@ -337,7 +359,9 @@ class Summary(_Known):
         sums, size = self._positions, len(self)
         if np.ptp(sizes):
             if self._weighed is None:
-                self.weigh_positions([weighed_positions(self.again(), keys, sizes)])
+                log = self.again()
+                files = log.split() if isinstance(log, Log) else [log]
+                self.weigh_positions(weighed_positions(file, keys, sizes) for file in files)
             sums, size = self._weighed or {}, self.prompts
         return {name: np.pad(values, (0, self.horizon - values.size)) / size for name, values in sums.items()}
 
@@ -369,9 +393,10 @@ class Summary(_Known):
 
     def weigh_positions(self, weighed: Iterable[Mapping[str, FloatArray]]) -> None:
         """Take what :func:`weighed_positions` found in the parts of the log, which then is not read again for it."""
-        self._weighed = {}
+        total: dict[str, FloatArray] = {}
         for some in weighed:
-            add_positions(self._weighed, some)
+            add_positions(total, some)
+        self._weighed = total
 
     # --- keeping ---------------------------------------------------------------------------------------------------
 
@@ -381,16 +406,16 @@ class Summary(_Known):
             self._write(file)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        file = io.BytesIO()
-        self._write(file)
-        return _from_bytes, (file.getvalue(),)
+        return _restored, (self._known(), self._positions, {name: self._rows[name] for name in self._rows.names})
+
+    def _known(self) -> _Known:
+        return _Known(**{each.name: getattr(self, each.name) for each in fields(_Known)})
 
     def _write(self, file: BinaryIO) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        known = {each.name: getattr(self, each.name) for each in fields(_Known)}
-        state = msgspec.msgpack.encode((known, {name: sums.tolist() for name, sums in self._positions.items()}))
+        state = msgspec.msgpack.encode((self._known(), {name: sums.tolist() for name, sums in self._positions.items()}))
         empty = pa.table({name: self._rows[name][:0] for name in self._rows.names})
         schema = empty.schema.with_metadata({_KEY: state})
         with pq.ParquetWriter(file, schema) as writer:
@@ -409,16 +434,41 @@ class Summary(_Known):
             known, positions = msgspec.msgpack.decode(state, type=tuple[_Known, dict[str, list[float]]])
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise TraceError(f"{path}: no saved summary ({one_line(error)})") from None
-        summary = cls()
-        vars(summary).update(vars(known))
-        summary._positions = {name: np.array(sums) for name, sums in positions.items()}
+        summary = _restored(known, {name: np.array(sums) for name, sums in positions.items()}, {})
         for batch in file.iter_batches():
             summary._rows.append({n: batch.column(n).to_numpy(zero_copy_only=False) for n in batch.schema.names})
         return summary
 
 
-def _from_bytes(data: bytes) -> Summary:
-    return Summary.load(io.BytesIO(data))
+def _restored(known: _Known, positions: dict[str, FloatArray], some: _Rows) -> Summary:
+    summary = Summary()
+    vars(summary).update(vars(known))
+    summary._positions = positions
+    if some:
+        summary._rows.append(some)
+    return summary
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Summarises one file of a log; what is to be found in other files, too, is left for later."""
+
+    statistics: tuple[str, ...]
+    suprema: bool
+    trail: Trail  # of the files before, as far as they were read
+    progress: Callable[[int, int], None] | None = None
+
+    def __call__(self, file: Log) -> tuple[Summary, Drawn]:
+        summary, drawn = Summary(statistics=self.statistics, suprema=self.suprema), Drawn(self.trail.shape)
+        for part in file.parts(drawn):
+            summary.see(part, before=_tokens_before(file))
+            if self.progress is not None and len(part):
+                self.progress(len(summary), summary.tokens)
+        return summary, drawn
+
+
+def _tokens_before(log: Iterable[TraceSet]) -> int:
+    return (log.before or 0) // _TOKEN_BYTES if isinstance(log, Log) else 0
 
 
 def _by_prompt(log: Iterable[TraceSet], keys: Any, numbers: IntArray) -> Iterator[tuple[TraceSet, IntArray]]:
@@ -434,7 +484,7 @@ def _by_prompt(log: Iterable[TraceSet], keys: Any, numbers: IntArray) -> Iterato
 def weighed_positions(log: Iterable[TraceSet], keys: Any, sizes: IntArray) -> dict[str, FloatArray]:
     """Sum over responses at each position, each weighed by 1 / (responses of its prompt); refuse another log."""
     weighed: dict[str, FloatArray] = {}
-    seen = 0
+    seen = _tokens_before(log)
     for traces, size in _by_prompt(log, keys, sizes):
         weights = 1.0 / size
         compiled = seen > WORTH_COMPILING

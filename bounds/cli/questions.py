@@ -93,7 +93,14 @@ def certify(
 
     noise = None
     if noise_floor is not None:
-        as_it_is = {"train": (), "without_staleness": False, "split": False, "engine": "local", "resume": None}
+        as_it_is = {
+            "train": (),
+            "without_staleness": False,
+            "split": False,
+            "engine": "local",
+            "resume": None,
+            "jobs": 1,
+        }
         noise = reading.open_log(**{**log, **as_it_is, "paths": (noise_floor,)}).summary()
     source = reading.open_log(**log)
     statistics = () if html is None else statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)

@@ -14,7 +14,7 @@ from bounds.cli.command import FILE, Decorator, as_json, group, number, option, 
 from bounds.cli.output import emit, progress
 
 if TYPE_CHECKING:
-    from bounds.certificate.summary import Summary
+    from bounds.certificate.summary import Pool, Summary
     from bounds.logs.log import Log
     from bounds.masks.mask import Mask
 
@@ -74,6 +74,8 @@ log = group(
            help="how many times as large as on disk a file may be, unpacked"),
     option("--confidence", type=number, default="0.95", callback=_confidence, metavar="C",
            help="of intervals; default: 0.95"),
+    option("--jobs", type=whole, metavar="N", rare=True,
+           help="processes that read the files; default: the cores, at most 8, one for a small log"),
     as_json,
 )  # fmt: skip
 
@@ -95,36 +97,41 @@ class Source:
     split: bool
     engine: str
     resume: str | None
+    jobs: int | None
 
     def summary(self, *, mask: Mask | None = None, statistics: Iterable[str] = (), suprema: bool = False) -> Summary:
         """Read the log once, with progress, and return what was kept of it."""
         from bounds.certificate.summary import Summary
 
-        statistics = (*statistics, *(() if mask is None else mask.statistics))
-        if self.engine == "ray":
-            from bounds.certificate.distributed import summary
-
-            if self.resume is not None:
-                raise ValueError("--resume goes with --engine local")
-            return summary(self.log, statistics=statistics, suprema=suprema)
         start = time.monotonic()
         with progress("reading") as say:
             m = Summary.of(
                 self.log,
-                statistics=statistics,
+                statistics=(*statistics, *(() if mask is None else mask.statistics)),
                 suprema=suprema,
-                progress=lambda m: say(_rate(m, start)),
+                progress=lambda responses, tokens: say(_rate(responses, tokens, start)),
                 resume=self.resume,
+                pool=self._pool(),
             )
         if self.split:
             m.note("--split: only the half of the prompts on which masks judges what it chose")
         return m
 
+    def _pool(self) -> Pool:
+        """Return what reads the files."""
+        from bounds.certificate.distributed import cluster, jobs_for, processes
 
-def _rate(m: Summary, start: float) -> str:
+        if self.engine == "local":
+            return processes(jobs_for(self.log) if self.jobs is None else self.jobs)
+        if self.resume is not None or self.jobs is not None:
+            raise ValueError(f"--{'jobs' if self.resume is None else 'resume'} goes with --engine local")
+        return cluster()
+
+
+def _rate(responses: int, tokens: int, start: float) -> str:
     """Say what was read since a start of the clock, and how fast."""
-    rate = m.tokens / max(time.monotonic() - start, 1e-9)
-    return f"{len(m):,} responses, {m.tokens:,} tokens, {rate:,.0f} a second"
+    rate = tokens / max(time.monotonic() - start, 1e-9)
+    return f"{responses:,} responses, {tokens:,} tokens, {rate:,.0f} a second"
 
 
 def open_log(
@@ -136,10 +143,12 @@ def open_log(
     split: bool = False,
     engine: str = "local",
     resume: str | None = None,
+    jobs: int | None = None,
     **reading: Any,
 ) -> Source:
     """Open the log that options name; without a path, an example inside the package."""
     from bounds import logs
+    from bounds._checks import integer
     from bounds.logs.traces import TraceSet
     from bounds.questions.mask_study import judging
 
@@ -150,7 +159,9 @@ def open_log(
         log = log.filter(TraceSet.engine)
     if split:
         log = log.filter(judging)
-    return Source(log, split, engine, resume)
+    if jobs is not None:
+        integer("--jobs", jobs, 1, 2**10)
+    return Source(log, split, engine, resume, jobs)
 
 
 def _named(paths: tuple[str, ...]) -> list[str]:

@@ -10,15 +10,16 @@ import shutil
 import weakref
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from bounds._checks import MAX_HORIZON, integer
 from bounds._text import many
@@ -35,7 +36,7 @@ from bounds.logs.batch import (
 )
 from bounds.logs.checks import Checked, Checker, Reading, Shape, paired, same
 from bounds.logs.decode import look
-from bounds.logs.formats import Format, detect, named, recognised
+from bounds.logs.formats import FORMATS, Format, detect, named, recognised
 from bounds.logs.traces import LeftOut, TraceSet, fingerprint, no_response
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -124,6 +125,9 @@ class LogFile:
     path: Path
     format: Format
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _log_file, (self.path, self.format.name)  # formats are of functions, which are not sent
+
     def batches(self, wanted: Wanted) -> Iterator[Batch]:
         """Yield its rows."""
         if self.format.read is None:
@@ -135,6 +139,10 @@ class LogFile:
         """The training step that its name, or that of the two folders around it, says."""
         said = (_STEP.findall(part) for part in reversed(self.path.parts[-3:]))
         return next((int(numbers[-1]) for numbers in said if numbers), None)
+
+
+def _log_file(path: Path, format: str) -> LogFile:
+    return LogFile(path, FORMATS[format])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,6 +167,8 @@ class Log:
         What each part goes through.
     drop_incomplete : bool
         Whether a last line that ends within a record is no matter.
+    before : int or None
+        Of one file of a log, which may be without a response: how many bytes stand before it.
     """
 
     files: tuple[LogFile, ...]
@@ -170,6 +180,7 @@ class Log:
     notes: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     drop_incomplete: bool = False
+    before: int | None = None
 
     def __repr__(self) -> str:
         formats = ", ".join(dict.fromkeys(f.format.name for f in self.files))
@@ -201,7 +212,22 @@ class Log:
         """Return a log for each of its files; one, if it is in two halves."""
         if self.scored:
             return [self]
-        return [replace(self, files=(f,), notes=() if k else self.notes) for k, f in enumerate(self.files)]
+        sizes = accumulate((f.path.stat().st_size for f in self.files), initial=self.before or 0)
+        return [
+            replace(self, files=(file,), notes=() if k else self.notes, before=before)
+            for k, (file, before) in enumerate(zip(self.files, sizes, strict=False))
+        ]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(f.path.stat().st_size for f in (*self.files, *self.scored))
+
+    def shape(self) -> Shape | None:
+        """Return what the first response has of what all or none must have; the first part is read for it."""
+        first = Drawn(None)
+        next(self.parts(first), None)
+        return first.shape
 
     @property
     def options(self) -> str:
@@ -210,22 +236,13 @@ class Log:
         halves = [str(f.path) for f in self.scored]
         return f"{self.reading}, group_size={self.group_size}, train={halves}, through {changes or 'nothing'}"
 
-    def parts(
-        self,
-        skip: Collection[Path] = (),
-        finished: Callable[[Path], None] = lambda path: None,
-        trail: Trail | None = None,
-    ) -> Iterator[TraceSet]:
+    def parts(self, trail: Trail | None = None) -> Iterator[TraceSet]:
         """Yield the parts, and also such without a response, which only say what was left out.
 
         Parameters
         ----------
-        skip : paths
-            Files that are not read.
-        finished : callable
-            Called with each file of which all parts were gone through (never for a log in two halves).
         trail : Trail, optional
-            What was remembered of the files that are not read; it goes on.
+            What is remembered of the files before; it goes on.
 
         Raises
         ------
@@ -235,7 +252,7 @@ class Log:
         trail, notes = Trail() if trail is None else trail, list(self.notes)
         checker = Checker(self.reading, self.horizon, trail.shape)
         left_out, responses = LeftOut(), 0
-        for file, batches in self._sources(skip, notes):
+        for file, batches in self._sources(notes):
             for batch in batches if file is None else self._complete(batches, notes):
                 seen = checker.check(batch)
                 whole = TraceSet.of_checked(seen)
@@ -244,9 +261,7 @@ class Log:
                     left_out, responses = left_out + part.left_out, responses + len(part)
                     yield part
             trail.refuse_chunks()
-            if file is not None:
-                finished(file.path)
-        if not responses and not skip:
+        if not responses and self.before is None:
             raise no_response(left_out)
         yield TraceSet.nothing(self.reading, self.horizon, LeftOut(notes=tuple(notes)))
 
@@ -274,7 +289,7 @@ class Log:
             part = changed
         return part
 
-    def _sources(self, skip: Collection[Path], notes: list[str]) -> Iterator[tuple[LogFile | None, Iterator[Batch]]]:
+    def _sources(self, notes: list[str]) -> Iterator[tuple[LogFile | None, Iterator[Batch]]]:
         """Yield each file and its batches; of a log in two halves None, and rows that say their file."""
         if self.scored:
             sampled = (
@@ -287,8 +302,7 @@ class Log:
             yield None, in_batches(_join(sampled, scored, notes))
             return
         for file in self.files:
-            if file.path not in skip:
-                yield file, self._batches(file)
+            yield file, self._batches(file)
 
     def _batches(self, file: LogFile) -> Iterator[Batch]:
         """Yield the batches of a file, with what its place and format say: step, prompt, how theta relates to it."""
@@ -553,6 +567,10 @@ class Trail:
         prompts = (zlib.crc32(str(seen.prompts[row]).encode()) for row in rows.tolist())
         number = np.maximum(drawn[drawn > 0] + np.fromiter(prompts, np.uint64, rows.size), np.uint64(1))
         names = [str(file.path)] * rows.size if file is not None else [seen.batch.rows["file"][row] for row in rows]
+        self.remember(number, names)
+
+    def remember(self, number: npt.NDArray[np.uint64], names: list[str]) -> None:
+        """Remember the numbers of responses, and the names of their files."""
         files = np.array([self._files.setdefault(name, len(self._files)) for name in names], dtype=np.int64)
         slot = number % np.uint64(_SLOTS)
         again = self._seen[slot] == number
@@ -589,3 +607,25 @@ class Trail:
         trail._file[taken] = np.frombuffer(kept.file, dtype=np.int64)
         trail._rows, trail._again = Counter(kept.rows), Counter(dict(kept.again))
         return trail
+
+
+class Drawn(Trail):
+    """What a trail is to remember of one file that is read elsewhere, or not yet in its turn."""
+
+    def __init__(self, shape: Shape | None) -> None:
+        self.shape = shape
+        self._drawn: list[tuple[npt.NDArray[np.uint64], list[str]]] = []
+
+    def remember(self, number: npt.NDArray[np.uint64], names: list[str]) -> None:
+        """Keep them until their turn has come."""
+        self._drawn.append((number, names))
+
+    def refuse_chunks(self) -> None:
+        """Refuse nothing yet."""
+
+    def add_to(self, trail: Trail) -> None:
+        """Let a trail remember it, which may refuse it."""
+        trail.shape = trail.shape or self.shape
+        for number, names in self._drawn:
+            trail.remember(number, names)
+        trail.refuse_chunks()
