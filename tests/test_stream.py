@@ -363,7 +363,7 @@ def test_commands_on_a_log(tmp_path, capsys, rows):
     assert json.loads(out)["prompts_of_both"] == len({r["prompt_id"] for r in rows})
     code, out, _ = run(capsys, "certify", log, "--horizon", T, "--by-step", "--time-uniform", "--json")
     assert [s["step"] for s in json.loads(out)["steps"]] == ["0", "1", "2"]
-    code, out, _ = run(capsys, "certify", log, "--horizon", T, "--noise-floor", log)
+    code, out, _ = run(capsys, "certify", log, "--horizon", T, "--noise-floor", log, "--full")
     assert "Noise floor: two forward passes" in out
     code, out, _ = run(capsys, "certify", log, "--horizon", T, "--split", "--json")
     assert json.loads(out)["responses"] < len(rows)

@@ -22,8 +22,7 @@ def read_traces(paths: Paths, **options: Any) -> TraceSet:
 
     Parameters
     ----------
-    paths, format, horizon, train, group_size, reward_range, logprob_dtype, on_missing, leave_out,
-    train_policy
+    paths, format, horizon, train, group_size, reward_range, logprob_dtype, on_missing, leave_out, train_policy
         As in :func:`bounds.open_log`.
 
     Returns
