@@ -45,6 +45,7 @@ bench: $(VENV)/.dev
 coverage: $(VENV)/.core
 	$(BIN)/python tests/coverage_study.py
 	$(BIN)/python tests/coverage_certificates.py
+	$(BIN)/python tests/coverage_plan.py
 
 attack: $(VENV)/.core
 	$(BIN)/python tests/attack.py

@@ -15,6 +15,7 @@ from bounds.figures.plots import plot_by_position as plot_by_position
 from bounds.figures.plots import plot_ladder as plot_ladder
 from bounds.figures.plots import plot_masks as plot_masks
 from bounds.figures.plots import plot_over_time as plot_over_time
+from bounds.figures.plots import plot_plan as plot_plan
 from bounds.figures.plots import plot_verdict as plot_verdict
 from bounds.logs import example_traces as example_traces
 from bounds.logs import open_log as open_log
@@ -29,6 +30,7 @@ from bounds.questions.mask_study import mask_study as mask_study
 from bounds.questions.metrics import metrics as metrics
 from bounds.questions.objectives import objectives as objectives
 from bounds.questions.over_time import over_time as over_time
+from bounds.questions.plan import plan as plan
 from bounds.questions.trainer_metrics import trainer_metrics as trainer_metrics
 from bounds.results import Interval as Interval
 from bounds.results import Standing as Standing

@@ -164,7 +164,10 @@ _GUARANTEES = {
         "Reward of the responses that a mask rejects. A mask must reject less than it keeps.",
         "E[(1-M) R]",
     ),
-    "prompts_needed": ("How many prompts would show an improvement, were all like these.", ""),
+    "prompts_needed": (
+        "How many prompts like these would show an improvement, four times in five. A rough number: plan simulates it.",
+        "",
+    ),
 }
 
 _WORDS = {
@@ -218,6 +221,18 @@ _WORDS = {
         "Where the reward of the training policy lies, by that of the rollout policy and the KL of a response.",
         "kl(J(roll) || J(theta)) <= D",
     ),
+    "gain": (
+        "The rise of the mean reward that a plan is to show, in units of the reward. Shown means that the guaranteed "
+        "interval for new prompts is above 0.",
+        "J(theta) - J(roll)",
+    ),
+    "power": ("How often a gain that is there is to be shown, over runs of the size that is planned.", "0.8"),
+    "needed": ("How many prompts show the gain of a plan, by KL of a response and responses to a prompt.", ""),
+    "smallest": ("The smallest gain that so many prompts show, by KL of a response.", ""),
+    "given_prompts": ("How many prompts a plan was told that there will be.", ""),
+    "smallest_gain": ("The smallest gain that the prompts of a plan show.", ""),
+    "largest_kl_seq": ("The largest KL of a response at which the prompts of a plan show its gain.", ""),
+    "source": ("What the runs of a plan were drawn from: a log's prompts, or numbers.", ""),
     "time_uniform": ("Intervals that hold at all steps at once, so that one may look after every step.", ""),
     "limit": ("The trust region of a run: the KL of a response that is not to be exceeded.", ""),
     "lost": ("The first step at which the limit could no longer be shown to hold.", ""),

@@ -50,7 +50,7 @@ from bounds.intervals.betting import (
 )
 from bounds.intervals.clustered import _standard_error
 from bounds.intervals.ends import two_sided
-from bounds.intervals.star import _log_wealths, _orders
+from bounds.intervals.star import log_wealths, orders_of
 from bounds.results import Standing
 
 GUARANTEED = [name for name in INTERVALS if name != "student_t"]
@@ -109,8 +109,8 @@ def test_stakes_on_these_prompts_are_worth_the_prompts(sizes, alpha):
 
 
 def _star_wealth(outcome, gap):
-    orders = np.stack([np.array(outcome)[order] for order in _orders(np.arange(len(outcome), dtype=np.uint64))])
-    return float(np.exp(_log_wealths(orders, np.array([gap]), math.log(40.0))).mean())
+    orders = np.stack([np.array(outcome)[order] for order in orders_of(np.arange(len(outcome), dtype=np.uint64))])
+    return float(np.exp(log_wealths(orders, np.array([gap]), math.log(40.0))).mean())
 
 
 @pytest.mark.parametrize(("gain", "share"), [(7.0, 0.2), (0.01, 0.9), (1e6, 0.5)])
@@ -128,7 +128,7 @@ def test_star_wealth_at_the_true_mean_has_mean_one(gain, share):
 def test_star_wealth_is_against_one_mean_not_an_average():
     """Values .6, then .4, for certain: the wealth against their average .5 is what was aimed at, in that order."""
     values = np.repeat([0.6, 0.4], 256)
-    assert _log_wealths(values[None], np.array([0.5]), math.log(40.0))[0, 0] > math.log(20.0)
+    assert log_wealths(values[None], np.array([0.5]), math.log(40.0))[0, 0] > math.log(20.0)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])

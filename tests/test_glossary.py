@@ -23,6 +23,7 @@ def printed():
     log, run = bounds.example_traces(), bounds.example_traces("run")
     certificate = bounds.certify(log, mask=MASK)
     found = {*certificate.to_dict(), *certificate.estimates, *certificate.guarantees.intervals}
+    found |= {*bounds.plan(gain=0.05, kl_seq=0.02, reward=0.5, runs=20).to_dict()}
     found |= {*bounds.over_time(run, mask=MASK).steps.rows["0"], *certificate.table.profile}
     return found
 

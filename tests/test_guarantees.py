@@ -277,7 +277,7 @@ def test_one_response_that_stands_alone_changes_little():
 def test_prompts_needed_is_where_the_lower_limit_turns_positive():
     rng = np.random.default_rng(2)
     gains = rng.normal(0.05, 0.3, 40).clip(-1.0)
-    needed = prompts_needed(gains, 0.975)
+    needed = prompts_needed(gains, 0.975, power=0.5)
     assert needed is not None
     for copies, positive in ((math.ceil(needed / 40) + 1, True), (needed // 40 - 1, False)):
         low = bounds.intervals.betting(np.tile(gains, copies), 0.975, low=-1.0, side="lower").low

@@ -26,7 +26,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, IntArray
-from bounds._rounding import largest_integer
 from bounds._text import many, round_up_whole, shown
 from bounds.certificate.kept import UnderMask, scaled
 from bounds.certificate.statistics import times
@@ -42,8 +41,8 @@ from bounds.intervals import (
     prompt_means,
     star,
 )
-from bounds.intervals.betting import LEVELS
 from bounds.intervals.ends import mean_of, prompt_sums
+from bounds.intervals.planning import prompts_needed
 from bounds.results import Interval, Standing, jsonable
 from bounds.rules.bound import Bound, in_words
 
@@ -102,7 +101,7 @@ class Guarantees:
     kept_gain, rejected_reward : float or None
         E[M R log P] and E[(1-M) R]: the masked lower value is their difference.
     prompts_needed : int or None
-        How many prompts would show an improvement, if all were like these; None where no number would.
+        How many prompts like these show an improvement four times in five; None where no number would.
     prompts_needed_for_harm : int or None
         The same for a loss.
     condition : str
@@ -167,7 +166,6 @@ ENDS_ONLY = ("improvement_by_surrogate", "improvement_by_log_surrogate", "improv
 _TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_prompts"}
 _COMPARED = ("empirical_bernstein", "hoeffding")
 _LARGEST = 1.0 - 2.0**-53  # confidence
-_ENDLESS = 10**12  # copies of a sample
 _WORTH_ASSUMING = 4.0  # a larger cap on P that follows from one on tokens narrows less than it rests on
 _TRUNCATE_AT = 2.0  # of P, in the intervals that are shown for comparison; fixed beforehand
 
@@ -443,15 +441,3 @@ def through_surrogate(gain: Interval, bound: Bound, upper: Bound, confidence: fl
     method = "the ends of several intervals, not joint"
     of = f"L' - {upper.name} ({in_words(standings)})"
     return Interval(gain.value - bound.value, gain.low - upper.value, math.inf, confidence, max(standings), method, of)
-
-
-def prompts_needed(gains: FloatArray, confidence: float) -> int | None:
-    """Return how many prompts, if all were like these, would push the lower limit above 0; None if no number would.
-
-    At m = 0 the wealth of k copies of the sample is mean_f exp(k sum_i log(1 + f Z_i)).
-    """
-    with np.errstate(over="ignore"):
-        logs = np.log1p(LEVELS[:, None] * np.minimum(gains, 1e300)).sum(axis=1)
-    target, most = math.log(LEVELS.size) - math.log(1.0 - confidence), _ENDLESS * gains.size
-    too_few = largest_integer(lambda n: float(np.logaddexp.reduce(n / gains.size * logs)) < target, 0, most)
-    return None if too_few is None or too_few == most else too_few + 1

@@ -11,6 +11,7 @@ COMMANDS = {
     "explain": ("questions", "Where kl_seq comes from: tokens, positions, prompts."),
     "compare": ("questions", "How two logs differ: two precisions, two engines."),
     "metrics": ("questions", "What verl and ms-swift log, with intervals."),
+    "plan": ("questions", "How many prompts it takes to show a gain."),
     "split": ("package", "Set prompts aside before a training."),
     "formats": ("package", "The logs that are read, and how to export them."),
     "figures": ("package", "Draw figures and the tables of the paper."),

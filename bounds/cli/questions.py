@@ -1,4 +1,4 @@
-"""Commands on logs: certify, steps, masks, objectives, explain, compare, metrics."""
+"""Commands on logs: certify, steps, masks, objectives, explain, compare, metrics, plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 import bounds
 from bounds.cli import reading
-from bounds.cli.command import FILE, command, number, option, suggest, writes
+from bounds.cli.command import FILE, command, number, option, suggest, whole, writes
 from bounds.cli.output import answer, emit, progress, show
 
 if TYPE_CHECKING:
@@ -178,7 +178,9 @@ def steps(
     limits = {} if limit is None else {"limit": limit}
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
-        _draw(run, figure, force=force)
+        from bounds.figures.logs import draw_over_time, over_time_frame
+
+        _draw(figure, over_time_frame(run), draw_over_time, 1.4, force=force)
     if as_json or full:
         emit(run, as_json)
     else:
@@ -188,16 +190,56 @@ def steps(
     return 0 if limit is None else {True: 0, False: 1, None: 3}[run.within]
 
 
-def _draw(run: Any, path: str, *, force: bool) -> None:
+def _draw(path: str, frame: Any, draw: Any, height: float, *, force: bool, told: Any = ("", "")) -> None:
+    """Draw a frame, one panel below the other."""
     from bounds._files import whole_file
     from bounds.figures.drawing import figure_of
-    from bounds.figures.logs import draw_over_time, over_time_frame
     from bounds.figures.style import look
 
-    frame = over_time_frame(run)
-    panels = frame["panel"].nunique()
+    panels = frame["panel"].nunique() if "panel" in frame else 1
     with look("light"), whole_file(path, force=force) as unfinished:
-        figure_of(frame, [draw_over_time] * panels, 1.4 * panels).savefig(unfinished, dpi=300)
+        figure_of(frame, [draw] * panels, height * panels, told=told).savefig(unfinished, dpi=300)
+
+
+@command(
+    "plan",
+    "trm-bounds plan --gain 0.02 --kl-seq 0.05 --reward 0.4 --responses 8",
+    "PATH is a log of yours, whose like is planned; without: the embedded example, or what --kl-seq and --reward say.",
+)
+@option("--gain", type=number, metavar="G", help="of the mean reward, to be shown; default: that of the log")
+@option("--prompts", type=whole, metavar="N", help="also say what N prompts show")
+@option("--responses", type=whole, metavar="N", help="to each prompt")
+@option("--kl-seq", type=number, metavar="D", help="KL of a response, in nats")
+@option("--reward", type=number, metavar="R", help="mean reward of the rollout policy, in [0, 1]; then no log is read")
+@option("--power", type=number, default="0.8", metavar="P", help="how often the gain is to be shown; default: 0.8")
+@option("--runs", type=whole, default="400", metavar="N", rare=True, help="that are simulated; default: 400")
+@reading.log
+@writes("--figure", "draw it as PNG, PDF or SVG")
+def plan(
+    gain: float | None,
+    prompts: int | None,
+    responses: int | None,
+    kl_seq: float | None,
+    reward: float | None,
+    power: float,
+    runs: int,
+    figure: str | None,
+    force: bool,
+    confidence: float,
+    as_json: bool,
+    **log: Any,
+) -> None:
+    """Print how many prompts it takes, and what logs can show."""
+    asked: dict[str, Any] = {"gain": gain, "prompts": prompts, "responses": responses, "kl_seq": kl_seq}
+    m = None if reward is not None and not log["paths"] else reading.open_log(**log).summary()
+    with progress("simulating"):
+        found = bounds.plan(m, **asked, reward=reward, power=power, confidence=confidence, runs=runs)
+    if figure is not None:
+        from bounds.figures.logs import draw_plan, plan_frame, plan_told
+
+        frame = plan_frame(found)
+        _draw(figure, frame, draw_plan, 2.4, force=force, told=plan_told(frame))
+    emit(found, as_json)
 
 
 @command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._text import many, near, shown
+from bounds._text import many, near, round_up_whole, shown
 from bounds.figures.drawing import (
     FAMILY_COLOURS,
     NAMED_BOUNDS,
@@ -15,9 +15,11 @@ from bounds.figures.drawing import (
     dot,
     draw_bands,
     few_ticks,
+    name_ends,
     name_rows,
     on_log_rows,
     outward,
+    power,
     signed,
     typeset,
     upward,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from bounds.questions.by_position import ByPosition
     from bounds.questions.mask_study import MaskStudy
     from bounds.questions.over_time import RunOverTime
+    from bounds.questions.plan import Plan
 
 # --- the verdict: every interval of J(train) - J(rollout) against 0 ----------------------------------------------
 
@@ -354,6 +357,46 @@ def draw_masks(frame: pd.DataFrame, ax: Axes) -> Axes:
         )
     few_ticks(ax)
     ax.set(xlim=(0.0, 1.03), xlabel="share of all responses that is kept")
+    return ax
+
+
+# --- a plan ------------------------------------------------------------------------------------------------------
+
+
+def plan_frame(plan: Plan) -> pd.DataFrame:
+    """List the smallest gains by prompts: columns x (prompts), kl_seq, value; planned and gain, responses and power."""
+    frame = plan.to_frame().rename(columns={"prompts": "x", "gain": "value"}).dropna()
+    facts = {"planned": plan.prompts, "gain": plan.gain, "responses": plan.responses, "power": plan.power}
+    return frame.assign(at=plan.kl_seq, **facts)
+
+
+def plan_told(frame: pd.DataFrame) -> Told:
+    """Say what the planned number of prompts shows."""
+    first = frame.iloc[0]
+    each = many(int(first["responses"]), "response")
+    under = f"Smallest gain that {100 * first['power']:g}% of runs show, {each} to a prompt"
+    if first["planned"] is None or not first["planned"] > 0:
+        return "How small a gain can be shown", under
+    return f"{round_up_whole(int(first['planned']))} prompts show a gain of {near(first['gain'])}", under
+
+
+def draw_plan(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the smallest gain that is shown against the number of prompts, a line for each KL, and the plan as a dot."""
+    from matplotlib.ticker import NullLocator
+
+    first = frame.iloc[0]
+    ax.set(xscale="log", yscale="log", xlabel="prompts", ylabel="gain of the mean reward")
+    ends = []
+    for k, (_, part) in enumerate(frame.groupby("kl_seq", sort=False)):
+        ax.plot(part["x"], part["value"], "o-", color=colour(k), markersize=2.6)
+        ends.append((f"KL {near(part['kl_seq'].iloc[0])}", part["x"].iloc[-1], part["value"].iloc[-1], colour(k)))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda x, _: power(x))
+        axis.set_minor_locator(NullLocator())
+    if first["planned"] is not None and first["planned"] > 0:
+        dot(ax, first["planned"], first["gain"], "ink", filled=True)
+    ax.autoscale_view()  # so that it is known where the lines end
+    name_ends(ax, ends, 0.1)
     return ax
 
 

@@ -16,6 +16,7 @@ from bounds.figures.style import COLUMN, look
 from bounds.questions.by_position import ByPosition
 from bounds.questions.mask_study import MaskStudy
 from bounds.questions.over_time import RunOverTime
+from bounds.questions.plan import Plan
 from bounds.rules.bound import BoundTable
 
 if TYPE_CHECKING:
@@ -183,6 +184,30 @@ def plot_masks(study: MaskStudy, axes: Sequence[Axes] | None = None) -> Sequence
     """
     _check("study", study, MaskStudy, " (from bounds.mask_study)")
     return _panels(logs.mask_frame(study), logs.draw_masks, axes)
+
+
+def plot_plan(plan: Plan, ax: Axes | None = None) -> Axes:
+    """Draw the smallest gain that can be shown against the number of prompts, and what was planned as a dot.
+
+    Parameters
+    ----------
+    plan : Plan
+        From :func:`bounds.plan`.
+    ax : Axes, optional
+        New ones, if there are none.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``plan`` is something else.
+    """
+    _check("plan", plan, Plan, " (from bounds.plan)")
+    with look():
+        return logs.draw_plan(logs.plan_frame(plan), _axes(ax))
 
 
 def _check(name: str, value: object, kind: type, hint: str) -> None:

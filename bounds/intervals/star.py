@@ -86,7 +86,7 @@ def star(
         keys = np.arange(data.size, dtype=np.uint64)
     elif keys.shape != data.shape:
         refuse("keys", f"one for each value (shape {data.shape})", f"shape {keys.shape}")
-    orders = _orders(keys)
+    orders = orders_of(keys)
 
     def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
         unit = high - low if math.isfinite(high - low) else 1.0
@@ -106,15 +106,15 @@ def _star_end(values: FloatArray, low: float, unit: float, alpha: float, orders:
     start = largest_gap(distinct, bets, alpha / 2.0)
     if start <= 0.0:
         return low
-    step, target = _STEP / math.sqrt(gain.size * min(gain.size, _FINE)), math.log(2.0 / alpha)
-    blocks = np.stack([_blocks(gain[order]) for order in orders])
+    step, target = grid_step(gain.size), math.log(2.0 / alpha)
+    blocks = np.stack([in_blocks(gain[order]) for order in orders])
     needed = math.exp(target) * (1.0 + 64.0 * _UNIT)
     place = math.floor(
         (math.log(start) - math.log(unit)) / step - 1e-6
     )  # of the last point of the grid where K alone is enough
     for _ in range(min(max(_WORK // gain.size, 4), 32)):
         grid = np.array([unit * math.exp(step * k) for k in range(place, place + 1 + _AT_ONCE)])
-        by_star = np.exp(np.minimum(_log_wealths(blocks, grid[1:], target), 700.0)).mean(axis=0) * (1.0 - 64.0 * _UNIT)
+        by_star = np.exp(np.minimum(log_wealths(blocks, grid[1:], target), 700.0)).mean(axis=0) * (1.0 - 64.0 * _UNIT)
         # log K is convex in the logarithm of the gap, so that a tangent is below it
         middle = grid[_AT_ONCE // 2]
         tangent = log_wealth_slope(distinct, bets, middle) * np.log(grid[1:] / middle) - 1e-9
@@ -127,7 +127,12 @@ def _star_end(values: FloatArray, low: float, unit: float, alpha: float, orders:
     return min(round_down(Fraction(low) + Fraction(gap)), mean_of(values))  # ends of both sides shall not cross
 
 
-def _orders(keys: Keys) -> list[IntArray]:
+def grid_step(n: int) -> float:
+    """Return the distance of points of the grid, in the logarithm of m - low."""
+    return _STEP / math.sqrt(n * min(n, _FINE))
+
+
+def orders_of(keys: Keys) -> list[IntArray]:
     """Return permutations that depend on the keys alone: of these mixed with the number of each, by splitmix64."""
     found = []
     for k in range(_ORDERS):
@@ -138,14 +143,14 @@ def _orders(keys: Keys) -> list[IntArray]:
     return found
 
 
-def _blocks(gain: FloatArray) -> FloatArray:
+def in_blocks(gain: FloatArray) -> FloatArray:
     """Return the means of blocks of equal size, rounded down; on a rest nothing is bet."""
     size = -(-gain.size // _MOST)
     whole = gain[: gain.size - gain.size % size].reshape(-1, size)
     return np.asarray(whole.sum(axis=1) / size * (1.0 - 4.0 * (size - 1) * _UNIT))
 
 
-def _log_wealths(gain: FloatArray, gaps: FloatArray, target: float) -> FloatArray:
+def log_wealths(gain: FloatArray, gaps: FloatArray, target: float) -> FloatArray:
     """Return lower values of the log of W(low + gap), in each order [orders, gaps]; ``gain`` is [orders, values].
 
     In units of the gap a value is -1 or more, and what can be bet below 1. The bet is the same on some values in a row,

@@ -1,0 +1,139 @@
+"""How many prompts it takes until an interval shows that a mean is above 0: by simulation, and roughly without."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from bounds._checks import BoolArray, FloatArray
+from bounds._rounding import largest_integer
+from bounds.intervals.betting import LEVELS
+from bounds.intervals.bounded import clopper_pearson
+from bounds.intervals.star import grid_step, log_wealths, orders_of
+
+_Value = TypeVar("_Value", int, float)
+
+#: How often a verdict is to come in, where nothing else is said.
+POWER = 0.8
+#: More prompts than this are no plan.
+MOST_PROMPTS = 10**6
+_ENDLESS = 10**12  # copies of a sample
+_STEP = 1.04  # from one number of prompts that is tried to the next
+_AT_ONCE = 2**20  # values
+_ORDERS = 4  # of those of the interval: fewer are as often enough, and quicker
+_MOST_VALUES = 2**12  # more prompts are simulated by means of some
+
+
+def prompts_needed(gains: FloatArray, confidence: float, power: float = POWER) -> int | None:
+    r"""Return about how many prompts like these show that their mean is above 0; None if no number would.
+
+    Parameters
+    ----------
+    gains : array [N]
+        The mean of each prompt, at least -1.
+    confidence : float
+        Of the lower end.
+    power : float
+        How often it is to be above 0.
+
+    Returns
+    -------
+    int or None
+
+    Notes
+    -----
+    At m = 0 the wealth of k prompts is mean_f exp(sum log(1 + f Z)); each sum counts by its mean less as many of its
+    standard deviations as ``power`` asks for, as if it were normal.
+
+    Examples
+    --------
+    >>> prompts_needed(np.tile([-0.1, 0.14], 50), 0.975)
+    525
+    """
+    from scipy.special import ndtri
+
+    with np.errstate(over="ignore"):
+        logs = np.log1p(LEVELS[:, None] * np.minimum(gains, 1e300))
+    mean, deviation = logs.mean(axis=1), float(ndtri(power)) * logs.std(axis=1)
+    target, most = math.log(LEVELS.size) - math.log(1.0 - confidence), _ENDLESS * gains.size
+    too_few = largest_integer(
+        lambda n: float(np.logaddexp.reduce(n * mean - math.sqrt(n) * deviation)) < target, 0, most
+    )
+    return None if too_few is None or too_few == most else too_few + 1
+
+
+def shows_gain(values: FloatArray, confidence: float) -> BoolArray:
+    """Return of each sample whether the lower end of :func:`bounds.intervals.star` is above 0, at a range from -1.
+
+    Parameters
+    ----------
+    values : array [samples, N]
+        Means of prompts, at least -1.
+    confidence : float
+        Of the lower end.
+
+    Returns
+    -------
+    array [samples] of bool
+        By the wealth at the first point of its grid above 0, which decides unless the grid stops before.
+    """
+    samples, n = values.shape
+    target = math.log(2.0 / (1.0 - confidence))
+    orders = np.stack(orders_of(np.arange(n, dtype=np.uint64))[:_ORDERS])
+    values = (1.0 + values) / math.exp(grid_step(n)) - 1.0
+    by_star = log_wealths(1.0 + values[:, orders].reshape(-1, n), np.ones(1), target)
+    logs = np.stack([np.log1p(level * values).sum(axis=1) for level in LEVELS])
+    order_free = np.logaddexp.reduce(logs) - math.log(LEVELS.size)
+    half = np.logaddexp.reduce(by_star.reshape(samples, -1), axis=1) - math.log(len(orders))
+    return np.asarray(np.logaddexp(half, order_free) >= target)
+
+
+def how_often(pool: FloatArray, prompts: int, confidence: float, runs: int) -> int:
+    """Return in how many runs, of so many prompts drawn from a pool of them, a gain is shown."""
+    rng = np.random.default_rng(prompts)
+    size = -(-prompts // _MOST_VALUES)  # of the means that stand for prompts
+    at_once = max(_AT_ONCE // (_ORDERS * prompts), 1)
+    hits = 0
+    for first in range(0, runs, at_once):
+        drawn = pool[rng.integers(pool.size, size=(min(at_once, runs - first), prompts // size, size))]
+        hits += int(shows_gain(drawn.mean(axis=2), confidence).sum())
+    return hits
+
+
+def fewest_prompts(pool: FloatArray, confidence: float, power: float, runs: int, sure: float = 0.5) -> int | None:
+    """Return how many prompts show a gain in a share ``power`` of all runs; None if a million do not.
+
+    ``sure`` is the confidence of that, by the ``runs`` that are simulated.
+    """
+    about = prompts_needed(pool, confidence, power)
+    if about is None or about > MOST_PROMPTS:
+        return None
+
+    def enough(n: int) -> bool:
+        outcome = np.zeros(runs)
+        outcome[: how_often(pool, n, confidence, runs)] = 1.0
+        return clopper_pearson(outcome, sure, side="lower").low >= power
+
+    return _first(sorted({max(math.ceil(about * _STEP**k), 2) for k in range(-24, 12)}), enough)
+
+
+def first_shown(
+    tried: Sequence[float],
+    pool: Callable[[float], FloatArray],
+    prompts: int,
+    confidence: float,
+    power: float,
+    runs: int,
+) -> float | None:
+    """Return the first of some values, ever easier to show, of whose ``pool`` so many prompts show a gain."""
+    return _first(tried, lambda x: how_often(pool(x), prompts, confidence, runs) >= power * runs)
+
+
+def _first(tried: Sequence[_Value], enough: Callable[[_Value], bool]) -> _Value | None:
+    """Return the first of some values that is enough, where all that follow are; None if none is."""
+    found = bisect_left(tried, True, key=enough)
+    return tried[found] if found < len(tried) else None

@@ -1,0 +1,114 @@
+"""Plans: what is planned comes in, what is asked is refused where it cannot be, and pictures show the numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import bounds
+from bounds.cli.main import main
+from bounds.intervals import star
+from bounds.intervals.planning import how_often, shows_gain
+from bounds.questions.plan import _tilted
+from tests import coverage_plan
+
+FEW = {"gain": 0.04, "kl_seq": 0.01, "reward": 0.5, "runs": 40}
+TYPED = ("plan", "--gain", ".04", "--kl-seq", ".01", "--reward", ".5", "--runs", "20")
+
+
+@pytest.fixture(scope="module")
+def found():
+    return bounds.plan(**FEW, prompts=200)
+
+
+def test_what_is_planned_comes_in():
+    """A short form of the study: 50 logs of the planned number of prompts, each certified."""
+    found, draw = coverage_plan.numbers(0.1, 0.1, 0.3, 4, 200)
+    hits = coverage_plan.shown(draw, found.prompts, 50)
+    assert not coverage_plan.too_few(hits, 50)
+    assert coverage_plan.too_few(coverage_plan.shown(draw, found.prompts // 2, 50), 50)  # half as many do not
+
+
+def test_a_run_that_is_simulated_is_judged_as_by_the_interval():
+    rng = np.random.default_rng(0)
+    values = rng.normal(0.04, 0.034, (60, 110))
+    exact = [star(v, 0.975, low=-1.0, side="lower").low > 0.0 for v in values]
+    assert 10 < sum(exact) < 60
+    assert np.count_nonzero(shows_gain(values, 0.975) != exact) <= 2
+
+
+def test_many_prompts_are_simulated_by_means_of_some():
+    pool = np.array([-0.5, 0.52])
+    assert how_often(pool, 2**15, 0.975, 20) < 20
+    assert how_often(pool + 0.04, 2**15, 0.975, 20) == 20
+
+
+@pytest.mark.parametrize("mean", [-0.2, 0.1, 0.3])
+def test_prompts_are_drawn_so_that_their_gain_is_the_one_that_is_asked(mean):
+    gains = np.random.default_rng(0).normal(0.1, 0.3, 500)
+    assert _tilted(gains, mean).mean() == pytest.approx(mean, abs=1e-3)
+
+
+def test_more_is_needed_for_less_and_at_a_larger_kl(found):
+    by_kl = {n.kl_seq: n.prompts for n in found.needed if n.responses == 8}
+    assert by_kl[0.01] == found.prompts
+    assert by_kl[0.0025] is None  # no policy so near gains that much
+    assert by_kl[0.04] > by_kl[0.01] * 0.9
+    assert bounds.plan(**{**FEW, "gain": 0.02}).prompts > 2 * found.prompts
+    gains = [s.gain for s in found.smallest if s.kl_seq == 0.01 and s.gain is not None]
+    assert gains == sorted(gains, reverse=True)
+    assert found.smallest_gain < 0.04
+    assert found.largest_kl_seq > 0.01
+
+
+def test_a_plan_is_like_the_log():
+    log = bounds.example_traces()
+    like = bounds.plan(log, runs=40)
+    assert like.gain == pytest.approx(0.0136, abs=1e-4)  # E[R (P-1)] of its responses
+    rough = bounds.certify(log).guarantees.prompts_needed
+    assert rough / 1.6 < like.prompts < rough * 1.6
+    assert {n.responses for n in like.needed} == {4, 1, 2}  # more than the log has are not drawn as they are
+
+
+def test_it_says_what_is_planned(found, tmp_path, capsys):
+    picture = tmp_path / "plan.svg"
+    text = str(found)
+    assert f"prompts with 8 responses each show a gain of {0.04:g}" in " ".join(text.split())
+    assert found.to_frame().columns.tolist() == ["kl_seq", "prompts", "gain"]
+    assert main([*TYPED, "--json", "--figure", str(picture)]) == 0
+    assert picture.stat().st_size > 1000
+    assert json.loads(capsys.readouterr().out)["responses"] == 8
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"gain": 0.04}, "plan needs a log, or kl_seq and reward"),
+        ({**FEW, "gain": 0.2}, "gain must be above 0 and below 0.0563, what policies at a KL of 0.01 can gain"),
+        ({**FEW, "gain": -0.1}, "gain must be above 0"),
+        ({**FEW, "power": 1.0}, "power must be a number in"),
+        ({**FEW, "prompts": 1}, "prompts must be a whole number in"),
+        ({**FEW, "log": bounds.example_traces()}, "reward goes with kl_seq and without a log"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(asked, words):
+    with pytest.raises(ValueError, match=words):
+        bounds.plan(**asked)
+
+
+def test_a_log_without_rewards_is_refused():
+    log = bounds.TraceSet.from_arrays(np.full((4, 1), -1.0), np.full((4, 1), -1.1), horizon=1)
+    with pytest.raises(bounds.TraceError, match="no rewards, of which a gain could be planned"):
+        bounds.plan(log)
+
+
+def test_the_picture_has_a_line_for_each_kl_and_the_plan(found):
+    ax = bounds.plot_plan(found)
+    assert {text.get_text() for text in ax.texts} == {"KL 0.0025", "KL 0.01", "KL 0.04"}
+    assert ax.lines[-1].get_xydata().tolist() == [[found.prompts, 0.04]]
+    assert not math.isnan(ax.get_ylim()[0])
+    with pytest.raises(TypeError, match="plan must be a Plan"):
+        bounds.plot_plan(3)
