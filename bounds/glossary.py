@@ -165,7 +165,7 @@ _GUARANTEES = {
         "E[(1-M) R]",
     ),
     "prompts_needed": (
-        "How many prompts like these would show an improvement, four times in five. A rough number: plan simulates it.",
+        "How many prompts like these would show an improvement, as likely as not. A rough number: plan simulates it, at a power.",
         "",
     ),
 }

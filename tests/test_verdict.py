@@ -56,7 +56,7 @@ TO_DO = {
     Word.HARMS: r"do not keep this step: go back to the weights that sampled",
     Word.LIKELY_IMPROVES: r"score about [0-9,]+ prompts like these: 60 are too few",
     Word.LIKELY_HARMS: r"score about [0-9,]+ prompts like these: 60 are too few",
-    Word.UNDECIDED: r"score about 960 prompts: 24 leave even the promise's sign open",
+    Word.UNDECIDED: r"score about 600 prompts: 24 leave even the promise's sign open",
     Word.NO_REWARDS: r"log the rewards, to learn whether the step helps",
     Word.NOTHING_MEASURED: r"log what the training engine computes: trm-bounds formats --recipe verl",
 }

@@ -101,7 +101,7 @@ class Guarantees:
     kept_gain, rejected_reward : float or None
         E[M R log P] and E[(1-M) R]: the masked lower value is their difference.
     prompts_needed : int or None
-        How many prompts like these show an improvement four times in five; None where no number would.
+        About how many prompts like these show an improvement, as likely as not; None where no number would.
     prompts_needed_for_harm : int or None
         The same for a loss.
     condition : str

@@ -100,7 +100,7 @@ class Verdict(Record):
     >>> import bounds
     >>> v = bounds.certify(bounds.example_traces()).verdict
     >>> v.word.value, v.surrogate.word, v.action
-    ('UNDECIDED', 'TIGHT', "score about 960 prompts: 24 leave even the promise's sign open")
+    ('UNDECIDED', 'TIGHT', "score about 600 prompts: 24 leave even the promise's sign open")
     """
 
     word: Word

@@ -28,7 +28,7 @@ _ORDERS = 4  # of those of the interval: fewer are as often enough, and quicker
 _MOST_VALUES = 2**12  # more prompts are simulated by means of some
 
 
-def prompts_needed(gains: FloatArray, confidence: float, power: float = POWER) -> int | None:
+def prompts_needed(gains: FloatArray, confidence: float, power: float = 0.5) -> int | None:
     r"""Return about how many prompts like these show that their mean is above 0; None if no number would.
 
     Parameters
@@ -51,7 +51,7 @@ def prompts_needed(gains: FloatArray, confidence: float, power: float = POWER) -
 
     Examples
     --------
-    >>> prompts_needed(np.tile([-0.1, 0.14], 50), 0.975)
+    >>> prompts_needed(np.tile([-0.1, 0.14], 50), 0.975, power=0.8)
     525
     """
     from scipy.special import ndtri

@@ -79,7 +79,7 @@ def star(
     --------
     >>> interval = star(np.full(128, 0.1), 0.95, low=-1.0, side="lower")
     >>> round(interval.low, 3), interval.high
-    (0.068, inf)
+    (0.072, inf)
     """
     data, _, _ = checked_values(values, low, high)
     if keys is None:
@@ -107,7 +107,7 @@ def _star_end(values: FloatArray, low: float, unit: float, alpha: float, orders:
     if start <= 0.0:
         return low
     step, target = grid_step(gain.size), math.log(2.0 / alpha)
-    blocks = np.stack([in_blocks(gain[order]) for order in orders])
+    blocks = np.stack([_blocks(gain[order]) for order in orders])
     needed = math.exp(target) * (1.0 + 64.0 * _UNIT)
     place = math.floor(
         (math.log(start) - math.log(unit)) / step - 1e-6
@@ -143,7 +143,7 @@ def orders_of(keys: Keys) -> list[IntArray]:
     return found
 
 
-def in_blocks(gain: FloatArray) -> FloatArray:
+def _blocks(gain: FloatArray) -> FloatArray:
     """Return the means of blocks of equal size, rounded down; on a rest nothing is bet."""
     size = -(-gain.size // _MOST)
     whole = gain[: gain.size - gain.size % size].reshape(-1, size)
