@@ -188,6 +188,15 @@ def test_one_ratio_on_every_token_takes_kl_from_k1():
     assert next(asked(one, "kl_seq<=0.01")).met is not Met.YES
 
 
+def test_what_misses_a_support_gap_has_no_upper_limit_there():
+    """The worst error is .45 here, and D .6; W^- of the sampled responses is 0, and k3 is .015."""
+    rng = np.random.default_rng(0)
+    fallen = log(train_logprobs=lambda i, k, row: row["rollout_logprobs"] + rng.normal(-0.05, 0.01, 12))
+    missed = "worst_case_error<=0.1", "kl_seq_k3<=0.1"
+    assert [g.met for g in asked(fallen, *missed)] == [Met.UNDECIDED] * 2
+    assert [g.met for g in asked(fallen, "worst_case_error_with_gap<=0.4", "kl_seq<=0.5")] == [Met.NO] * 2
+
+
 def test_a_cap_on_the_ratio_of_responses_is_not_used_at_a_support_gap():
     """A lower limit of .16 came of it, where theta only loses mass: the mean of P is not 1 there."""
     rng = np.random.default_rng(0)

@@ -143,7 +143,9 @@ def certify(
         weaker = {n: i for n in OF_DIVERGENCE if (i := found.intervals[n]) is not None}
         found.intervals.update({n: replace(i, standing=Standing.ASSUMED) for n, i in weaker.items()})
     if any(f.kind is Kind.CENSORED for f in seen):
-        found.intervals.update(without_upper_ends(found.intervals))
+        found.intervals.update(without_upper_ends(found.intervals, support_gap=False))
+    if found.support_gap:
+        found.intervals.update(without_upper_ends(found.intervals, support_gap=True))
     report, keep = None, None
     if chosen is not None:
         keep = kept(summary, chosen)

@@ -57,13 +57,15 @@ def estimate(summary: Summary, confidence: float, assumed: Mapping[str, Any], *,
 
 #: Divergences that grow with every |log theta - log roll|.
 _GROWING = ("kl_seq", "kl_seq_k1", "kl_seq_k3", "mean_kl_token", "chi2_seq")
+#: What a mean over sampled tokens misses of theta's mass off roll's support.
+_MISS_GAPS = ("kl_seq_k3", "worst_case_error")
 
 
-def without_upper_ends(intervals: Mapping[str, Interval | None]) -> dict[str, Interval]:
-    """Return divergences in a log in which ratios were cut off: they are at least what is left of them."""
-    found = {name: i for name in _GROWING if (i := intervals.get(name)) is not None}
-    of = ": a lower limit, values were cut off"
-    return {name: replace(i, high=math.inf, of=f"{i.of}{of}") for name, i in found.items()}
+def without_upper_ends(intervals: Mapping[str, Interval | None], *, support_gap: bool) -> dict[str, Interval]:
+    """Return what is at least what is left of it: divergences where ratios were cut off, or what misses a gap."""
+    names, why = (_MISS_GAPS, "it misses the support gap") if support_gap else (_GROWING, "values were cut off")
+    found = {name: i for name in names if (i := intervals.get(name)) is not None}
+    return {name: replace(i, high=math.inf, of=f"{i.of}: a lower limit, {why}") for name, i in found.items()}
 
 
 #: Why there are no estimates of a column; those of other columns are not mentioned where they are not logged.
