@@ -165,7 +165,7 @@ _GUARANTEES = {
         "E[(1-M) R]",
     ),
     "prompts_needed": (
-        "How many prompts like these would show an improvement, as likely as not. A rough number: plan simulates it, at a power.",
+        "How many prompts like these would show an improvement, as likely as not. A rough number; see plan.",
         "",
     ),
 }
@@ -234,6 +234,14 @@ _WORDS = {
     "largest_kl_seq": ("The largest KL of a response at which the prompts of a plan show its gain.", ""),
     "source": ("What the runs of a plan were drawn from: a log's prompts, or numbers.", ""),
     "time_uniform": ("Intervals that hold at all steps at once, so that one may look after every step.", ""),
+    "promised_so_far": (
+        "What the surrogate promised at the steps so far, added up. Its ends are sums of the steps' ends.",
+        "sum over k of L'_k",
+    ),
+    "error_so_far": (
+        "How far the promises of the steps so far can be off together: the sum of the worst errors of the steps.",
+        "sum over k of E[(1 + S - P)^+]",
+    ),
     "limit": ("The trust region of a run: the KL of a response that is not to be exceeded.", ""),
     "lost": ("The first step at which the limit could no longer be shown to hold.", ""),
 }

@@ -190,7 +190,7 @@ def _over_time(run: RunOverTime) -> Section:
         "Step by step",
         (run.sentence(), *run.notes()),
         picture=_picture("steps", frame, logs.draw_over_time, title, 0.9, columns=2),
-        tables=_captioned(run.tables(), "Divergences by step", "What the steps bring"),
+        tables=_captioned(run.tables(), "Divergences by step", "What the steps bring", "What was promised so far"),
     )
 
 

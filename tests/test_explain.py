@@ -11,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 import bounds
+from bounds._text import near, shown
 from bounds.certificate.guarantees import Gain
 from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.divergence.rows import k3
-from bounds.figures.logs import _IN_REWARD, _OF_A_STEP
+from bounds.figures.logs import _IN_REWARD, _OF_A_STEP, draw_ledger_of_steps, over_time_frame, with_ledger
 from bounds.questions.explain import _Concentration
 from bounds.questions.metrics import metrics
 from bounds.questions.objectives import objectives
@@ -543,3 +545,35 @@ def test_a_checklist_says_what_was_looked_for_and_what_passed(rows, tmp_path):
     log = bounds.open_log(halves[0], train=halves[1], horizon=64)
     assert bounds.explain(log).checks[0].passed is True
     assert "parity of" in str(bounds.explain(log))
+
+
+def test_a_run_adds_up_what_was_promised_and_what_can_be_off():
+    run = bounds.over_time(bounds.example_traces("run"))
+    for total, name in (("promised_so_far", "surrogate_gain"), ("error_so_far", "worst_case_error")):
+        each, sums = run.steps.column(name), run.steps.column(total)
+        for end in ("value", "low", "high"):
+            np.testing.assert_allclose([getattr(i, end) for i in sums], np.cumsum([getattr(i, end) for i in each]))
+    last = run.steps[list(run.steps)[-1]]
+    said = next(line for line in run.block() if line.startswith("  ledger"))
+    assert f"11 steps promised {near(last['promised_so_far'].value)} in all" in said
+    assert f"off by {shown(last['error_so_far'].high)}" in said
+
+
+def test_a_run_without_rewards_promises_nothing():
+    rows = [
+        {"prompt_id": f"p{i}", "step": i // 4, "rollout_logprobs": [-1.0], "train_logprobs": [-1.1]} for i in range(8)
+    ]
+    run = bounds.over_time(bounds.TraceSet.from_records(rows, horizon=4))
+    assert "promised_so_far" not in run.steps.names
+    assert not any(line.startswith("  ledger") for line in run.block())
+
+
+def test_the_picture_of_a_run_ends_with_what_was_promised(tmp_path):
+    run = bounds.over_time(bounds.example_traces("run"))
+    frame = with_ledger(over_time_frame(run), run)
+    ledger = frame[frame["panel"] == frame["panel"].iloc[-1]]
+    assert ledger["value"].tolist() == run.steps.values("promised_so_far")
+    ax = draw_ledger_of_steps(ledger, Figure().subplots())
+    assert ax.lines[0].get_ydata().tolist() == ledger["value"].tolist()
+    assert main(["steps", "--figure", str(tmp_path / "run.svg")]) == 0
+    assert (tmp_path / "run.svg").stat().st_size > 5000

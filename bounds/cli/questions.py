@@ -178,9 +178,13 @@ def steps(
     limits = {} if limit is None else {"limit": limit}
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
-        from bounds.figures.logs import draw_over_time, over_time_frame
+        from bounds.figures import logs as figures
 
-        _draw(figure, over_time_frame(run), draw_over_time, 1.4, force=force)
+        frame = figures.over_time_frame(run)
+        draws = [figures.draw_over_time] * frame["panel"].nunique()
+        if "promised_so_far" in run.steps.names:
+            frame, draws = figures.with_ledger(frame, run), [*draws, figures.draw_ledger_of_steps]
+        _draw(figure, frame, draws, 1.4, force=force)
     if as_json or full:
         emit(run, as_json)
     else:
@@ -190,15 +194,14 @@ def steps(
     return 0 if limit is None else {True: 0, False: 1, None: 3}[run.within]
 
 
-def _draw(path: str, frame: Any, draw: Any, height: float, *, force: bool, told: Any = ("", "")) -> None:
+def _draw(path: str, frame: Any, draws: Any, height: float, *, force: bool, told: Any = ("", "")) -> None:
     """Draw a frame, one panel below the other."""
     from bounds._files import whole_file
     from bounds.figures.drawing import figure_of
     from bounds.figures.style import look
 
-    panels = frame["panel"].nunique() if "panel" in frame else 1
     with look("light"), whole_file(path, force=force) as unfinished:
-        figure_of(frame, [draw] * panels, height * panels, told=told).savefig(unfinished, dpi=300)
+        figure_of(frame, draws, height * len(draws), told=told).savefig(unfinished, dpi=300)
 
 
 @command(
@@ -238,7 +241,7 @@ def plan(
         from bounds.figures.logs import draw_plan, plan_frame, plan_told
 
         frame = plan_frame(found)
-        _draw(figure, frame, draw_plan, 2.4, force=force, told=plan_told(frame))
+        _draw(figure, frame, [draw_plan], 2.4, force=force, told=plan_told(frame))
     emit(found, as_json)
 
 

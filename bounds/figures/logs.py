@@ -233,6 +233,7 @@ def over_time_frame(run: RunOverTime) -> pd.DataFrame:
     """
     frame = run.to_frame()
     panels = _by_panel(frame, frame["step"]).rename(columns={"panel": "quantity"})
+    panels = panels[panels["quantity"].isin(_OF_A_STEP)]
     shown_in = panels[(panels["quantity"] != "acceptance") | (panels["low"] < 1.0)]
     order = [name for name in _OF_A_STEP if name in set(shown_in["quantity"])]
     ordered = shown_in.sort_values("quantity", key=lambda names: names.map(order.index), kind="stable")
@@ -280,6 +281,31 @@ def draw_over_time(frame: pd.DataFrame, ax: Axes) -> Axes:
                 f"lost at step {lost}", (steps.index(lost), 1.0), (3, -2), xycoords=("data", "axes fraction"),
                 textcoords="offset points", va="top", size=SMALL, color=shade("bad"), weight="bold",
             )  # fmt: skip
+    return _name_steps(steps, ax)
+
+
+def with_ledger(frame: pd.DataFrame, run: RunOverTime) -> pd.DataFrame:
+    """Add a panel to a run's: what the steps promised so far, between how far that can be off on both sides."""
+    import pandas as pd
+
+    steps = run.to_frame()
+    promised, off = steps["promised_so_far"], steps["error_so_far_high"]
+    ends = {"value": promised, "low": promised - off, "high": promised + off}
+    panel = steps[[]].assign(panel="Promised so far, and how far off that can be", x=steps["step"], **ends)
+    return pd.concat([frame, panel], ignore_index=True)
+
+
+def draw_ledger_of_steps(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the sum of promises step by step, with a band as wide as they can be off together."""
+    steps = frame["x"].astype(str).tolist()
+    draw_bands(frame.assign(x=np.arange(len(steps))), ax)
+    ax.axhline(0.0, color=shade("ink"), linewidth=0.7, zorder=1)
+    few_ticks(ax)
+    return _name_steps(steps, ax)
+
+
+def _name_steps(steps: list[str], ax: Axes) -> Axes:
+    """Write at most six of the names of steps below."""
     stride = max(-(-len(steps) // 6), 1)
     ax.set_xticks(range(0, len(steps), stride), steps[::stride])
     ax.set_xlabel("step")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -24,7 +24,8 @@ from bounds.masks.mask import Mask
 from bounds.results import Interval, IntervalTable, Result, Standing
 
 _LEAST = 1e-15  # an error probability that 1 - error can still say
-_TABLES = ("kl_seq", "worst_case_error", "ppl_gap"), ("acceptance", "surrogate_gain", "improvement")
+_LEDGER = {"promised_so_far": "surrogate_gain", "error_so_far": "worst_case_error"}  # of what each is the sum
+_TABLES = ("kl_seq", "worst_case_error", "ppl_gap"), ("acceptance", "surrogate_gain", "improvement"), tuple(_LEDGER)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,8 +35,8 @@ class RunOverTime(Result):
     Attributes
     ----------
     steps : IntervalTable
-        Of each step kl_seq, worst_case_error, ppl_gap, acceptance, surrogate_gain, improvement; how many ``responses``
-        and ``prompts``.
+        Of each step kl_seq, worst_case_error, ppl_gap, acceptance, surrogate_gain, improvement; promised_so_far and
+        error_so_far, the sums of surrogate_gain and worst_case_error; how many ``responses`` and ``prompts``.
     limit : float
         The trust region: expected KL per response at most this.
     time_uniform : bool
@@ -96,6 +97,10 @@ class RunOverTime(Result):
             helps, harms = sum(i.low > 0.0 for i in changes), sum(i.high < 0.0 for i in changes)
             said = f"{helps} of {len(changes)} steps are shown to help, {harms} to harm"
             yield "  reward", said if helps or harms else "no step is shown to help or harm"
+        promised, off = (self.steps[names[-1]][name] for name in _LEDGER)
+        if promised is not None and off is not None:
+            steps, sums = many(len(names), "step"), f"{shown(off.high)}"
+            yield "  ledger", f"{steps} promised {near(promised.value)} in all, and can be off by {sums} (estimates)"
         if self.lost is not None:
             from_ = f"resume from step {before[-1]}, and sync" if before else "sync"
             yield "  to do", f"{from_} the weights more often: see trm-bounds explain"
@@ -131,7 +136,7 @@ class RunOverTime(Result):
         return f"By {limits}, {region}, cannot be said at step {self.lost}, and could before."
 
     def tables(self) -> list[Cells]:
-        """Return divergences, then what the steps bring; one row for each step."""
+        """Return divergences, what the steps bring, and its sums so far; one row for each step."""
         return [self.steps.cells(names, {"prompts": "prompts"}, marked=self.lost) for names in _TABLES]
 
     def notes(self) -> list[str]:
@@ -207,7 +212,8 @@ def over_time(
     refuted = refuting(seen) is not None
     names, codes = summary.labels_in_order("step")
     summed = of_steps(summary, Gain(summary, confidence)) if "reward" in summary and not refuted else None
-    rows, facts = {}, {}
+    rows: dict[str, dict[str, Interval | None]] = {}
+    facts = {}
     for k, name in enumerate(names):
         error = (1.0 - confidence) / ((k + 1.0) * (k + 2.0) if time_uniform else 1.0)
         if error < _LEAST:
@@ -216,9 +222,24 @@ def over_time(
         accepted = acceptance(summary, chosen, keep, 1.0 - error, here)
         rows[name] = _step(summary, here, kl, 1.0 - error, accepted, refuted=refuted)
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
+    _add_up(rows)
     return RunOverTime(
         IntervalTable("step", rows, facts), limit, time_uniform, confidence, summary.reward_spread, seen, summed
     )
+
+
+def _add_up(rows: Mapping[str, dict[str, Interval | None]]) -> None:
+    """Add to each step what it and the steps before promised, and how far that can be off."""
+    for total, name in _LEDGER.items():
+        so_far: Interval | None = None
+        for k, row in enumerate(rows.values()):
+            i = row[name]
+            if k == 0 or i is None or so_far is None:
+                so_far = i
+            else:
+                ends = {end: getattr(so_far, end) + getattr(i, end) for end in ("value", "low", "high")}
+                so_far = replace(i, **ends, standing=max(i.standing, so_far.standing), method="sums of the steps' ends")
+            row[total] = so_far
 
 
 def _step(
