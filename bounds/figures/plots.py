@@ -181,8 +181,12 @@ def plot_masks(study: MaskStudy, axes: Sequence[Axes] | None = None) -> Sequence
     ------
     TypeError
         If ``study`` is something else.
+    ValueError
+        If it withholds what would be drawn: the log speaks against it.
     """
     _check("study", study, MaskStudy, " (from bounds.mask_study)")
+    if logs.mask_frame(study).empty:
+        raise ValueError("study must have intervals to draw, got one that withholds them (its findings say why)")
     return _panels(logs.mask_frame(study), logs.draw_masks, axes)
 
 

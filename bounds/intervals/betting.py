@@ -199,7 +199,7 @@ def betting_sum(
     --------
     >>> steps = np.repeat([0.1, 0.2], 200)
     >>> round(betting_sum(steps, np.full(400, 1 / 200), 200.0, 0.95, low=-1.0, side="lower").low, 2)
-    0.25
+    0.28
     """
     weight = np.asarray(weight, dtype=np.float64)
     if weight.shape != np.shape(values) or not (weight > 0.0).all():
