@@ -207,14 +207,21 @@ def _draw(path: str, frame: Any, draws: Any, height: float, *, force: bool, told
 @command(
     "plan",
     "trm-bounds plan --gain 0.02 --kl-seq 0.05 --reward 0.4 --responses 8",
-    "PATH is a log of yours, whose like is planned; without: the embedded example, or what --kl-seq and --reward say.",
+    "PATH: a log whose like is planned; without: the example.",
 )
 @option("--gain", type=number, metavar="G", help="of the mean reward, to be shown; default: that of the log")
 @option("--prompts", type=whole, metavar="N", help="also say what N prompts show")
 @option("--responses", type=whole, metavar="N", help="to each prompt")
 @option("--kl-seq", type=number, metavar="D", help="KL of a response, in nats")
-@option("--reward", type=number, metavar="R", help="mean reward of the rollout policy, in [0, 1]; then no log is read")
-@option("--power", type=number, default="0.8", metavar="P", help="how often the gain is to be shown; default: 0.8")
+@option("--reward", type=number, metavar="R", help="its mean, in [0, 1]: no log is read")
+@option(
+    "--power",
+    type=number,
+    default="0.8",
+    metavar="P",
+    rare=True,
+    help="how often the gain is to be shown; default: 0.8",
+)
 @option("--runs", type=whole, default="400", metavar="N", rare=True, help="that are simulated; default: 400")
 @reading.log
 @writes("--figure", "draw it as PNG, PDF or SVG")
