@@ -14,7 +14,7 @@ import torch
 import bounds
 from lab import __main__ as command
 from lab import compare as comparison
-from lab import figures, tiny
+from lab import figures, guard, tiny
 from lab.compare import Preset, calibrate, compare, finished, summary
 from lab.methods import METHODS, Batch
 from lab.model import KeyValueCache, Shape, engine
@@ -42,9 +42,13 @@ def quiet(text: str) -> None:
     """No progress."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="module")
 def start():
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     model = new_model(TASK, SHAPE)
     pretrain(TASK, Pretraining(steps=60, rows=16, rate=1e-2, mistakes=0.05), model, quiet)
@@ -366,6 +370,56 @@ def test_enumeration_agrees_with_sampling():
     assert truth["error"] == truth["worst_case_error"] == 0.0
 
 
+# --- guarded runs of it --------------------------------------------------------------------------------------------
+
+
+def test_a_sum_over_states_is_one_over_responses():
+    torch.manual_seed(1)
+    policy = tiny.Policy()
+    layers = policy.layers[0].weight.T, policy.layers[0].bias, policy.layers[2].weight.T, policy.layers[2].bias
+    log_law = guard.law([x.detach().double()[None] for x in layers])
+    assert guard.objective(log_law).item() == pytest.approx(tiny.enumerate_truth(policy, policy)["J_theta"], rel=1e-6)
+    drawn = guard.draw(log_law, 4000, 1, np.random.default_rng(0))
+    assert abs(drawn.rewards.mean() - guard.objective(log_law)) < 4 * np.sqrt(0.25 / 4000)
+
+
+def test_certified_steps_harm_as_rarely_as_said_and_others_do_not():
+    """The study of README in small: of runs in which two of five steps harm."""
+    rows = {}
+    for mode in ("certify", "report"):
+        settings = replace(guard.STUDIES["alpha"][0], mode=mode, runs=16, steps=4)
+        rows[mode] = guard.summary(settings, guard.simulate(settings, quiet))
+    assert rows["certify"]["p_value"] > 1e-3
+    assert rows["certify"]["kept"] > 0.1
+    assert rows["report"]["p_value"] < 1e-6
+    assert rows["report"]["harmful"] > 0.1
+
+
+def test_where_an_unguarded_run_collapses_a_guarded_one_goes_on():
+    unguarded, *_, certified = guard.STUDIES["collapse"]
+    guarded = guard.STUDIES["collapse"][2]
+    ends = {}
+    for settings in (unguarded, guarded, certified):
+        short = replace(settings, runs=5, steps=6)
+        found = guard.summary(short, guard.simulate(short, quiet))
+        ends[settings] = found["J_last"] - found["J_first"]
+    assert ends[unguarded] < -0.1
+    assert ends[guarded] > 0.05
+    assert ends[certified] >= 0.0
+
+
+def test_the_tables_of_guarded_runs_are_the_committed_ones():
+    table = pd.read_csv(LAB / "results" / "guard.csv")
+    text = (LAB / "README.md").read_text(encoding="utf-8")
+    for name, kinds in guard.STUDIES.items():
+        part = table[table["study"] == name]
+        assert guard.as_text(table, name) in text
+        for column, field in (("mode", "mode"), ("held_out", "held"), ("runs", "runs"), ("steps", "steps")):
+            assert part[column].tolist() == [getattr(kind, field) for kind in kinds]
+    certified = table[table["mode"] == "certify"]
+    assert (certified["p_value"] > 0.01).all()
+
+
 # --- commands ------------------------------------------------------------------------------------------------------
 
 
@@ -384,6 +438,9 @@ def test_the_commands(start, tmp_path, monkeypatch, capsys):
     assert texts[0] == texts[1]
     assert command.main(["tiny", *common, "--steps", "2", "--prompts", "8"]) == 0
     assert (tmp_path / "figures" / "bound_vs_truth.png").exists()
+    assert command.main(["guard", *common, "--out", str(tmp_path / "out"), "--scale", "0.002"]) == 0
+    assert "| certify |" in capsys.readouterr().out
+    assert len(pd.read_csv(tmp_path / "out" / "guard.csv")) == sum(map(len, guard.STUDIES.values()))
     options = ["--method", "ser", "--steps", "2", "--prompts", "2", "--group", "2", "--held-out", "4"]
     assert command.main(["train", *common, *options]) == 0
     assert "after 2 steps" in capsys.readouterr().out
