@@ -131,6 +131,11 @@ OF_DIVERGENCE = (
     *("worst_case_error", "error_above", "error_below"),
 )
 _OF_GAIN = ("improvement", "surrogate_gain")
+#: What has an asymptotic interval alone.
+_ESTIMATED = (
+    *("kl_seq", "mean_kl_token", "chi2_s", "tv_sum", "surrogate_gain", "error_"),
+    *("b_star", "improvement_asymptotic", "improvement_by"),
+)
 _EVERYTHING = ("",)
 
 #: Kinds that no requirement is met beside: how the names begin of the quantities that rest on what they speak against.
@@ -142,6 +147,7 @@ AGAINST: Mapping[Kind, tuple[str, ...]] = {
     Kind.HEAVY_TAIL: (*OF_DIVERGENCE, "b_star", "improvement_by_surrogate"),
     Kind.EXACT_COLUMNS: ("kl_seq", "tv_sum", "mean_kl_token", "b_star", "improvement_by_surrogate"),
     Kind.PADDING: ("mean_", "acceptance"),
+    Kind.FEW_PROMPTS: _ESTIMATED,
     Kind.FORCED_TOKENS: (*_OF_GAIN, "tv_"),
 }
 
