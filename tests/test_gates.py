@@ -252,7 +252,7 @@ def test_masks_and_steps_say_no_more_than_the_certificate():
 
 def test_a_handful_of_prompts_passes_no_gate_of_an_estimate():
     """The tool itself says that estimated intervals are too narrow for so few; measured ones hold for any number."""
-    few = bounds.TraceSet.from_records(list(rows(2, noise=0.01)), horizon=16)
+    few = log(prompts=2, noise=0.01)
     assert "few_prompts" in {f.kind for f in bounds.certify(few).findings}
     assert {g.met for g in asked(few, "b_star<=9", "kl_seq<=9", "surrogate_gain>=-9")} == {Met.UNDECIDED}
     assert {g.met for g in asked(few, "tv_seq<=1", "improvement>=-1")} == {Met.YES}
