@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import itertools
 import math
 
@@ -14,6 +16,7 @@ import bounds
 from bounds.certificate import statistics, summary
 from bounds.certificate.statistics import token_signs, token_sums
 from bounds.certificate.summary import Summary
+from bounds.divergence import rows
 from tests.test_summary import MASK, STATISTICS, numbers, records
 
 WAYS = pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "kernel"])
@@ -159,3 +162,11 @@ def test_long_logs_are_compiled_for(monkeypatch):
     assert ways[::2] == ways[1::2] == sorted(ways[::2])
     assert ways[0] is False
     assert ways[-1] is True
+
+
+def test_a_kernel_that_is_kept_is_of_this_series():
+    """What numba keeps on disk is used as long as the kernel's own file is unchanged."""
+    from bounds.certificate import _kernel
+
+    series = inspect.getsource(rows.k3_series), rows._SERIES, rows.SERIES_RADIUS
+    assert hashlib.sha256(repr(series).encode()).hexdigest()[:16] == _kernel.SERIES

@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bounds.divergence._compiled import kept
 from bounds.divergence.rows import SERIES_RADIUS, k3_series
 
+#: Of the series that stands elsewhere; a test holds it. A new one changes this file, so that what is kept is not used.
+SERIES = "d2999cdaf9d35358"
 # Sums may be reordered (that is what makes them vectors); nothing is assumed away about inf and NaN.
 _sums = njit(fastmath={"contract", "reassoc", "nsz"})
 _LARGEST = np.int64(2**63 - 1)
 _series = njit(fastmath={"contract"})(k3_series)
 
 
-@njit(nogil=True)
+@kept
 def fill_sums(roll: Any, theta: Any, starts: Any, weights: Any, responses: Any, k3_at: Any, shortfall_at: Any) -> None:
     """Fill the sums, as NumPy does in ``statistics``."""
     for i in range(weights.size):
@@ -89,7 +92,7 @@ def _ordered(bits: Any) -> Any:
     return bits ^ ((bits >> np.int64(63)) & _LARGEST)
 
 
-@njit(nogil=True)
+@kept
 def fill_signs(roll: Any, theta: Any, starts: Any, responses: Any, totals: Any, limits: Any) -> None:
     """Fill the signs, as NumPy does in ``statistics``."""
     same, close, alike, improbable, abrupt, true_zero, positive = limits

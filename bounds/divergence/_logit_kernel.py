@@ -21,11 +21,12 @@ how much it was wrong; one is enough unless that mistake shows in a result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
+
+from bounds.divergence._compiled import kept
 
 _LOG2E = 1.0 / math.log(2.0)
 _LN2_HIGH = 0.693147180369123816490  # 32 bits, so that a product with a small whole number is exact
@@ -48,17 +49,6 @@ _NEAR = 1e-6
 # helpers, whose additions round on purpose, may only fuse.
 _fused = njit(fastmath={"contract"})
 _sums = njit(fastmath={"contract", "reassoc", "nsz"})
-
-
-def _kept(function: Callable[..., None]) -> Any:
-    """Compile a function that frees the GIL, for good where some folder can keep it: beside this file, or the user's.
-
-    What is kept is taken for current as long as this file is unchanged: all that it calls has to stand here.
-    """
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no such folder
-        return njit(nogil=True)(function)
 
 
 @_fused
@@ -220,7 +210,7 @@ def _sums_given(
     return near
 
 
-@_kept
+@kept
 def sweep(a: Any, b: Any, tops: Any, sums: Any, taylor: Any, tolerance: float) -> None:
     """Fill ``sums`` [n, 11] of the pairs of rows a, b [n, V], float32 or float64, with maxima ``tops`` [2, n].
 
@@ -246,7 +236,7 @@ def sweep(a: Any, b: Any, tops: Any, sums: Any, taylor: Any, tolerance: float) -
                 break
 
 
-@_kept
+@kept
 def sweep_given(a: Any, b: Any, tops: Any, c: Any, gap: Any, low: Any, taylor: Any, sums: Any) -> None:
     """Fill ``sums`` [n, 12] of a part of the vocabulary, with what :func:`_sums_given` returns as the last.
 

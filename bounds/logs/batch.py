@@ -272,8 +272,10 @@ def numbers(values: object, name: str, where: str) -> FloatArray:
     """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask."""
     if isinstance(values, np.ma.MaskedArray):
         raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
-    if isinstance(values, list) and (packed := _packed(values)) is not None and not _has_bools(values, name):
-        return packed
+    if isinstance(values, list) and (packed := _packed(values)) is not None:
+        may_be = ((packed == 0.0) | (packed == 1.0)).any()  # a truth value, which few log-probs look like
+        if not (may_be and _has_bools(values, name)):
+            return packed
     try:
         given = np.asarray(values)
         numeric = given.dtype.kind in "biuf" or (
