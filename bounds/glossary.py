@@ -243,6 +243,10 @@ _WORDS = {
         "sum over k of E[(1 + S - P)^+]",
     ),
     "limit": ("The trust region of a run: the KL of a response that is not to be exceeded.", ""),
+    "limit_used": (
+        "How much of the limit a step uses: the KL of a response as a share of it. Above 1 it is exceeded.",
+        "D / limit",
+    ),
     "lost": ("The first step at which the limit could no longer be shown to hold.", ""),
 }
 

@@ -549,6 +549,8 @@ def test_a_checklist_says_what_was_looked_for_and_what_passed(rows, tmp_path):
 
 def test_a_run_adds_up_what_was_promised_and_what_can_be_off():
     run = bounds.over_time(bounds.example_traces("run"))
+    for row in run.steps.rows.values():
+        assert row["limit_used"].high == pytest.approx(row["kl_seq"].high / run.limit, rel=1e-12)
     for total, name in (("promised_so_far", "surrogate_gain"), ("error_so_far", "worst_case_error")):
         each, sums = run.steps.column(name), run.steps.column(total)
         for end in ("value", "low", "high"):

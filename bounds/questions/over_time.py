@@ -15,7 +15,7 @@ from bounds._text import Cells, Row, labelled, many, near, shown
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.findings import Finding, findings, policy_findings, refuting
 from bounds.certificate.guarantees import Gain, of_steps
-from bounds.certificate.kept import acceptance, kept
+from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_mean
 from bounds.logs.batch import TraceError
@@ -25,7 +25,11 @@ from bounds.results import Interval, IntervalTable, Result, Standing
 
 _LEAST = 1e-15  # an error probability that 1 - error can still say
 _LEDGER = {"promised_so_far": "surrogate_gain", "error_so_far": "worst_case_error"}  # of what each is the sum
-_TABLES = ("kl_seq", "worst_case_error", "ppl_gap"), ("acceptance", "surrogate_gain", "improvement"), tuple(_LEDGER)
+_TABLES = (
+    ("kl_seq", "limit_used", "worst_case_error", "ppl_gap"),
+    ("acceptance", "surrogate_gain", "improvement"),
+    tuple(_LEDGER),
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,8 +39,9 @@ class RunOverTime(Result):
     Attributes
     ----------
     steps : IntervalTable
-        Of each step kl_seq, worst_case_error, ppl_gap, acceptance, surrogate_gain, improvement; promised_so_far and
-        error_so_far, the sums of surrogate_gain and worst_case_error; how many ``responses`` and ``prompts``.
+        Of each step kl_seq, limit_used (kl_seq as a share of ``limit``), worst_case_error, ppl_gap, acceptance,
+        surrogate_gain, improvement; promised_so_far and error_so_far, the sums of surrogate_gain and worst_case_error;
+        how many ``responses`` and ``prompts``.
     limit : float
         The trust region: expected KL per response at most this.
     time_uniform : bool
@@ -221,6 +226,8 @@ def over_time(
         here = codes == k
         accepted = acceptance(summary, chosen, keep, 1.0 - error, here)
         rows[name] = _step(summary, here, kl, 1.0 - error, accepted, refuted=refuted)
+        used = rows[name]["kl_seq"]
+        rows[name]["limit_used"] = scaled(used, 1.0 / limit) if used and limit else None
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
     _add_up(rows)
     return RunOverTime(
