@@ -165,7 +165,7 @@ def test_of_what_is_guaranteed_only_the_interval_is_drawn(ax):
 
 def intervals(*rows):
     frame = pd.DataFrame(rows, columns=["name", "standing", "value", "low", "high"])
-    return frame.assign(promise=0.02, error=0.01)
+    return frame.assign(promise=0.02, error=0.01, word="UNDECIDED", change="it may rise or fall", confidence=0.95)
 
 
 OPEN = ("Prompts like these", "guaranteed", 0.01, -0.1234, 0.2001)
@@ -206,7 +206,7 @@ def test_the_band_is_the_promise_and_its_error(ax):
      (0.0, 0.1, "UNDECIDED", "open"), (-0.1, 0.0, "UNDECIDED", "open")],
 )  # fmt: skip
 def test_the_title_says_the_verdict_in_its_colour(ax, low, high, word, hue):
-    frame = intervals(("Prompts like these", "guaranteed", (low + high) / 2, low, high))
+    frame = intervals(("Prompts like these", "guaranteed", (low + high) / 2, low, high)).assign(word=word)
     (title, _), colour = logs.verdict_told(frame)
     assert word in title
     assert colour == hue

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-import platform
 import re
 from html.parser import HTMLParser
-from importlib import metadata
 
 import pytest
 
 import bounds
 from bounds.certificate.guarantees import HYPOTHESES
 from bounds.cli.main import main
+from bounds.figures.drawing import upward
 from bounds.logs import example_path
-from bounds.report import page
+from bounds.report import page, typeset_text
 
 VOID = {"meta", "link", "br", "img", "input"}
 
 
 class Tree(HTMLParser):
-    """Tags with their attributes, and whether they nest; tables as titles and rows, each marked or not."""
+    """Tags with their attributes, and whether they nest; tables as titles and rows (cells, marked, told under)."""
 
     def __init__(self, text):
         super().__init__()
@@ -35,7 +34,7 @@ class Tree(HTMLParser):
         if tag == "table":
             self.rows.append([])
         elif tag == "tr":
-            self.rows[-1].append(([], dict(attributes).get("class") == "best"))
+            self.rows[-1].append([[], dict(attributes).get("class") == "best", ""])
         elif tag in ("th", "td"):
             self.rows[-1][-1][0].append("")
 
@@ -48,19 +47,21 @@ class Tree(HTMLParser):
     def handle_data(self, data):
         if "script" not in self.open and "style" not in self.open:
             self.words.append(data)
-        if self.open and self.open[-1] in ("th", "td"):
-            self.rows[-1][-1][0][-1] += data
+        if {"th", "td"} & set(self.open) and "small" in self.open:
+            self.rows[-1][-1][2] += data
+        elif {"th", "td"} & set(self.open):
+            self.rows[-1][-1][0][-1] += data.strip("\n")
 
     @property
     def tables(self):
-        return [(titles, rows) for (titles, _), *rows in self.rows]
+        return [(titles, rows) for (titles, _, _), *rows in self.rows]
 
     def all(self, tag):
         return [attributes for name, attributes in self.tags if name == tag]
 
     @property
     def text(self):
-        return " ".join(" ".join(self.words).split())
+        return " ".join("".join(self.words).split())
 
 
 MASK = "seq_max_k2<=0.05"
@@ -84,54 +85,75 @@ def whole(parts):
     return parts["certificate"], text, Tree(text)
 
 
+UNDER_THE_NAME = {"family", "standing", "how", "from", "filled in", "what it does"}
+
+
+def said(cell):
+    """An interval without an end says so."""
+    cell = re.sub(r"^-inf to inf$", "says nothing", cell)
+    return typeset_text(re.sub(r"^(.+) to inf$", r"at least \1", re.sub(r"^-inf to (.+)$", r"at most \1", cell)))
+
+
+def as_on_the_page(cells):
+    """What decides in columns, the rest under the name."""
+    titles, rows = cells
+    kept = [k for k, title in enumerate(titles) if title not in UNDER_THE_NAME]
+    under = [k for k in range(len(titles)) if k not in kept]
+    folded = [
+        [[said(row[k]) for k in kept], marked, typeset_text("; ".join(row[k] for k in under if row[k]))]
+        for row, marked in rows
+    ]
+    return [typeset_text(titles[k]) for k in kept], folded
+
+
 def cells_of(certificate, by_position, masks, run):
-    """Every table of a page, from the results themselves; that of versions comes last."""
-    noise, libraries = certificate.noise_floor, ("trm-bounds", "numpy", "scipy", "pandas", "matplotlib", "pyarrow")
-    versions = [["python", platform.python_version()], *([name, metadata.version(name)] for name in libraries)]
-    guaranteed = [certificate.guarantee_cells(measured=measured) for measured in (True, False)]
-    return [
-        *(cells for cells in guaranteed if cells[1]),
-        certificate.bound_cells(),
-        certificate.estimate_cells(),
+    """Every table of a page but the first, from the results themselves."""
+    noise = certificate.noise_floor
+    found = [
         *([certificate.finding_cells()] if certificate.findings else []),
+        certificate.bound_cells(),
         *by_position.tables(),
         *masks.tables(),
         *run.tables(),
         *([] if noise is None else noise.tables()),
-        (["library", "version"], [(pair, False) for pair in versions]),
+        *(certificate.guarantee_cells(measured=measured) for measured in (True, False)),
+        certificate.estimate_cells(),
     ]
+    return [as_on_the_page(cells) for cells in found]
 
 
 def test_every_cell_of_every_table_is_the_result_s(parts, whole):
-    found, expected = whole[2].tables, cells_of(**parts)
-    assert [titles for titles, _ in found] == [titles for titles, _ in expected]
-    for shown, (_, rows) in zip(found, expected, strict=True):
-        assert shown[1] == rows
-        assert rows
+    (_, first), *found = whole[2].tables
+    assert found == cells_of(**parts)
     assert sum(len(rows) for _, rows in found) > 60
+    kl = parts["certificate"].estimates["kl_seq"]
+    assert [["KL of a response, nats", *kl.texts()], False, "estimate; kl_seq"] in first
 
 
 def test_what_a_guarantee_rests_on_is_on_the_page(whole):
     certificate, _, tree = whole
     for hypothesis in HYPOTHESES:
-        assert hypothesis in tree.text
+        assert typeset_text(hypothesis) in tree.text
     assert "guarantee nothing" in tree.text  # open marks
     for note in certificate.notes():
-        assert note.removeprefix("Warning: ") in tree.text or all(h in note for h in HYPOTHESES)
+        assert typeset_text(note) in tree.text or all(h in note for h in HYPOTHESES)
 
 
 def test_the_declared_range_of_the_rewards_is_on_the_page():
     rows = [{"prompt_id": "p", "rollout_logprobs": [-0.5], "train_logprobs": [-0.6], "reward": 1.0}]
     log = bounds.TraceSet.from_records(rows, horizon=2, reward_range=(-0.375, 1.625))
-    assert "-0.375 to 1.625" in Tree(page(bounds.certify(log))).text
+    assert "−0.375 to 1.625" in Tree(page(bounds.certify(log))).text
 
 
 def test_each_picture_says_what_its_result_says(parts, whole):
-    bars, positions, masks, steps = (a["aria-label"] for a in whole[2].all("svg"))
-    assert f"{parts['certificate'].best.name}." in bars
-    for said, name in ((positions, "by_position"), (masks, "masks"), (steps, "run")):
-        assert parts[name].sentence() in said
-    assert all(kind in positions for kind in parts["by_position"].bins.names)
+    pictures = [a["aria-label"] for a in whole[2].all("svg")]
+    for name, k in (("by_position", 0), ("masks", 2), ("run", 4)):
+        for picture in pictures[k : k + 2]:  # for a wide column, and for a phone
+            assert parts[name].sentence() in picture
+    assert all(kind in pictures[0] for kind in parts["by_position"].bins.names)
+    change, bars = (a["aria-label"] for a in whole[2].all("figure") if "aria-label" in a)
+    assert "Prompts like these −" in change
+    assert f"KL of a response {upward(parts['certificate'].table['trajectory_kl'].value)}" in bars
 
 
 def test_the_command_line_gives_its_mask_and_its_confidence_to_every_section(tmp_path, capsys):
@@ -146,9 +168,9 @@ def test_the_command_line_gives_its_mask_and_its_confidence_to_every_section(tmp
         "run": bounds.over_time(log, **options),
     }
     tree = Tree(path.read_text("utf-8"))
-    assert tree.tables == cells_of(**results)
+    assert tree.tables[1:] == cells_of(**results)
     for result in results.values():
-        assert " ".join(result.sentence().split()) in tree.text
+        assert typeset_text(" ".join(result.sentence().split())) in tree.text
     assert results["run"].tables() != bounds.over_time(log, confidence=0.9).tables()  # a mask is seen there
 
 
@@ -158,15 +180,14 @@ def test_everything_that_the_certificate_says_is_on_the_page(whole):
         assert name in tree.text
     for bound in (*certificate.table, *certificate.optimistic):
         assert bound.name in tree.text
-    for said in (certificate.sentence(), certificate.heading(), "trm-bounds certify 'a b.parquet' --html r.html"):
-        assert " ".join(said.split()) in tree.text
-    for warning in certificate.warnings:
-        assert warning in tree.text
+    for text in (certificate.sentence(), certificate.verdict.sentence, *certificate.warnings):
+        assert typeset_text(" ".join(text.split())) in tree.text
+    assert "trm-bounds certify 'a b.parquet' --html r.html" in tree.text
     for assumption in certificate.assumptions:
-        assert str(assumption) in tree.text
+        assert typeset_text(str(assumption)) in tree.text
     for name in ("trm-bounds", "numpy", "python"):
         assert name in tree.text
-    assert f"{certificate.noise_floor.sentence()}" in tree.text
+    assert typeset_text(certificate.noise_floor.sentence()) in tree.text
 
 
 def test_the_page_asks_nobody_for_anything(whole):
@@ -183,11 +204,11 @@ def test_the_page_can_be_used_without_seeing_it(whole):
     assert len(ids) == len(set(ids))
     for link in tree.all("a"):
         assert link["href"].removeprefix("#") in ids
-    assert re.findall(r"<h([1-6])", text) == ["1"] + ["2"] * 9
+    assert re.findall(r"<h([1-6])", text) == ["1"] + ["2"] * 14
     pictures = tree.all("svg")
-    assert len(pictures) == 4
+    assert len(pictures) == 6
     assert all(a["role"] == "img" and len(a["aria-label"]) > 40 for a in pictures)
-    assert text.count("<details>") == len(pictures)
+    assert text.count("<details>") == 4
     assert len(tree.all("caption")) == len(tree.all("table")) >= 8
     assert all("scope" in a for a in tree.all("th"))
     assert tree.all("html") == [{"lang": "en"}]
@@ -211,7 +232,7 @@ def test_what_a_log_holds_is_text():
     text = page(bounds.certify(log), run=bounds.over_time(log), command="--x '<i>'")
     tree = Tree(text)
     assert len(tree.all("script")) == 1
-    assert not tree.all("img") + tree.all("b") + tree.all("i")
+    assert not tree.all("img") + tree.all("b") + [a for a in tree.all("i") if "class" not in a]
     assert "<b>0</b>" in tree.text
     assert "--x '<i>'" in tree.text
 
@@ -225,26 +246,58 @@ def test_small_and_odd_logs_get_a_page(rewards):
     log = bounds.TraceSet.from_records(rows, horizon=2)
     certificate = bounds.certify(log)
     tree = Tree(page(certificate, by_position=bounds.by_position(log), masks=bounds.mask_study(log)))
-    assert certificate.sentence() in tree.text
+    assert typeset_text(certificate.sentence()) in tree.text
     assert "Nothing remarkable was seen" not in tree.text
 
 
-def test_the_sentence_is_coloured_by_what_it_says():
-    def log(rewarded, responses=400):
+def test_the_verdict_leads_in_its_colour():
+    def log(rewarded):
         """theta halves or doubles what is rewarded: a loss, or a gain."""
         rows = []
-        for i in range(responses):
+        for i in range(400):
             good = i % 2 == 0
             ratio = rewarded if good else 2.0 - rewarded
             rows.append({"prompt_id": str(i), "reward": float(good), "rollout_logprobs": [-0.6931471805599453],
                          "train_logprobs": [-0.6931471805599453 + math.log(ratio)]})  # fmt: skip
-        return bounds.certify(bounds.TraceSet.from_records(rows, horizon=1))
+        return bounds.certify(bounds.TraceSet.from_records(rows, horizon=1, train_policy="held-out"))
 
-    assert 'class="verdict gain"' in page(log(1.5))
-    assert 'class="verdict loss"' in page(log(0.5))
-    assert 'class="verdict open"' in page(log(1.0))
-    for nearly in (1.05, 0.95):  # the point has a sign, the interval has both
-        certificate = log(nearly, responses=20)
-        assert certificate.improvement.value * (nearly - 1.0) > 0.0
-        assert certificate.improvement.low < 0.0 < certificate.improvement.high
-        assert 'class="verdict open"' in page(certificate)
+    for certificate, hue in ((log(1.5), "good"), (log(0.5), "bad"), (bounds.certify(bounds.example_traces()), "open")):
+        text = page(certificate)
+        assert f'<body style="--verdict: var(--{hue})">' in text
+        word = certificate.verdict.word
+        assert f"<h1>{word.sign} {word}</h1>" in text
+        assert text.index(f"<h1>{word.sign}") < text.index('class="intervals"') < text.index("What to do")
+
+
+def test_what_is_required_is_on_the_page(tmp_path, capsys):
+    path = tmp_path / "r.html"
+    assert main(["certify", "--require", "improvement>=0", "--require", "kl_seq<=1", "--html", str(path)]) == 3
+    capsys.readouterr()
+    text = Tree(path.read_text("utf-8")).text
+    assert "What was required" in text
+    assert re.search(r"improvement>=0 is undecided: its lower limit is −0", text)
+    assert re.search(r"kl_seq<=1 holds: its upper limit is", text)
+
+
+def test_names_lead_to_their_meaning_and_only_those(whole):
+    certificate, _, tree = whole
+    told = {a["id"].removeprefix("term-") for a in tree.all("dt")}
+    assert {b.name for b in certificate.table} | set(certificate.estimates) <= told
+    assert {a["href"].removeprefix("#term-") for a in tree.all("a") if a.get("class") == "term"} == told
+    assert "T(T−1) ε^2" in tree.text  # its formula, typeset
+
+
+@pytest.mark.parametrize("columns", ["copied", "no rewards"])
+def test_nothing_is_drawn_where_nothing_was_measured(columns):
+    text = page(bounds.certify(bounds.TraceSet.from_records(ODD[columns], horizon=2)))
+    assert 'class="intervals"' not in text
+    assert "What to do" in text
+
+
+ROW = {"rollout_logprobs": [-0.5, -0.25], "train_logprobs": [-0.55, -0.2]}
+ODD = {
+    "copied": [
+        {**ROW, "train_logprobs": ROW["rollout_logprobs"], "prompt_id": str(i), "reward": i % 2} for i in range(40)
+    ],
+    "no rewards": [{**ROW, "prompt_id": str(i)} for i in range(40)],
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
@@ -94,6 +94,8 @@ class Verdict(Record):
         How theta relates to the responses: before-update, held-out or unknown.
     surrogate : Surrogate or None
         None where nothing was measured.
+    change : str
+        The sentence without its conditions, as a title says it.
 
     Examples
     --------
@@ -108,13 +110,16 @@ class Verdict(Record):
     action: str
     policy: str
     surrogate: Surrogate | None
+    change: str = field(metadata={"json": False})
 
 
 def verdict(c: Certificate) -> Verdict:
     """Return the verdict of a certificate."""
     word, against = _word(c), _against(c)
     surrogate = None if word is Word.NOTHING_MEASURED else _surrogate(c)
-    return Verdict(word, _sentence(c, word, against), _action(c, word, against, surrogate), c.train_policy, surrogate)
+    change, condition = _sentence(c, word, against)
+    action = _action(c, word, against, surrogate)
+    return Verdict(word, change + condition, action, c.train_policy, surrogate, change)
 
 
 def _against(c: Certificate) -> Finding | None:
@@ -172,23 +177,24 @@ def _signed(i: Interval) -> str:
     return " to ".join(text if text.startswith("-") else f"+{text}" for text in (low, high))
 
 
-def _sentence(c: Certificate, word: Word, against: Finding | None) -> str:
+def _sentence(c: Certificate, word: Word, against: Finding | None) -> tuple[str, str]:
+    """Say what a word means with its numbers, and under which condition."""
     i, which = c.headline, _WHICH[c.train_policy]
     if word is Word.NOTHING_MEASURED and against is not None:
         if against.kind is Kind.COPIED:
-            return "both policies' log-probs are the same numbers"
-        return f"the log is not what it is taken for ({against.kind.replace('_', ' ')})"
+            return "both policies' log-probs are the same numbers", ""
+        return "the log is not what it is taken for", f" ({against.kind.replace('_', ' ')})"
     if i is None:
-        return f"how far the surrogate can be off is all that can be said{which}"
+        return "how far the surrogate can be off is all that can be said", which
     if against is not None:
-        return f"the log speaks against what a guarantee rests on ({against.kind.replace('_', ' ')})"
+        return "the log speaks against what a guarantee rests on", f" ({against.kind.replace('_', ' ')})"
     if word in (Word.LIKELY_IMPROVES, Word.LIKELY_HARMS):
         likely = c.guarantees.intervals["improvement_asymptotic"]
         said = _change(likely, "probably rises", "probably falls")
-        return f"{said} (estimate at {_percent(c)}, not guaranteed){which}"
+        return said, f" (estimate at {_percent(c)}, not guaranteed){which}"
     if i.high - i.low >= 2.0 * c.table.reward_spread:
-        return f"this log says nothing of how the mean reward changes{which}"
-    return f"{_change(i)}{which}"
+        return "this log says nothing of how the mean reward changes", which
+    return _change(i), which
 
 
 def _percent(c: Certificate) -> str:
@@ -212,6 +218,8 @@ def _of_surrogate(c: Certificate, surrogate: Surrogate, against: Finding | None)
     gain = None if against or _flat(c) else c.estimates.get("surrogate_gain")
     standing = c.best.standings if c.best else ""
     off = shown(surrogate.upper * c.table.reward_spread)
+    if surrogate.upper == math.inf:
+        return "LOST: nothing bounds how far it may be off"
     if surrogate.word == "LOST":
         far = f"it may be off by {off}, more than the rewards differ"
         return f"LOST: {far if surrogate.upper < math.inf else 'no end is known'}, so it says nothing ({standing})"
@@ -288,10 +296,10 @@ def _rests_on(c: Certificate, said: Finding | None) -> str:
     if warnings:
         gravest = "" if len(warnings) == 1 else ", the gravest"
         text += f"; {many(len(warnings), 'more warning' if said else 'warning')}{gravest}: {_clause(warnings[0].text)}"
-    return f"{text}; all of it: --full"
+    return text
 
 
-def _lines(c: Certificate, v: Verdict) -> Iterator[tuple[str, str]]:
+def lines(c: Certificate, v: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the lines under the first, each with its label."""
     i, against = c.headline, _against(c)
     told = against is not None and (v.word is Word.NOTHING_MEASURED or i is not None)
@@ -315,8 +323,8 @@ def block(c: Certificate) -> list[str]:
     """Return the answer in a few lines of at most 80 characters: verdict, how sure, the surrogate, what to do."""
     v = c.verdict
     first = f"{v.word.sign} {v.word}", v.sentence
-    lines = [first, *((f"  {label}", text) for label, text in _lines(c, v))]
-    return [part for label, text in lines for part in labelled(label, text)]
+    below = ((f"  {label}", text + "; all of it: --full" * (label == "rests on")) for label, text in lines(c, v))
+    return [part for label, text in (first, *below) for part in labelled(label, text)]
 
 
 def in_one_line(c: Certificate) -> str:

@@ -109,7 +109,7 @@ def certify(
     result = bounds.certify(m, noise_floor=noise, **asked)
     gates = _gates(m, require, **asked)
     if html is not None:
-        _write_page(html, result, source, m, mask=mask, confidence=confidence, force=force)
+        _write_page(html, result, source, m, gates, mask=mask, confidence=confidence, force=force)
     if as_json or full:
         emit(result, as_json)
     elif quiet:
@@ -133,7 +133,14 @@ def _gates(m: Any, require: list[tuple[str, str, float]], **asked: Any) -> list[
 
 
 def _write_page(
-    path: str, result: bounds.Certificate, source: reading.Source, m: Any, *, force: bool, **asked: Any
+    path: str,
+    result: bounds.Certificate,
+    source: reading.Source,
+    m: Any,
+    gates: list[Gate],
+    *,
+    force: bool,
+    **asked: Any,
 ) -> None:
     """Write the page, from what was kept of the log; only divergence by position needs another reading."""
     from bounds._files import whole_file
@@ -145,6 +152,8 @@ def _write_page(
             by_position=bounds.by_position(source.log, confidence=asked["confidence"]),
             masks=bounds.mask_study(m, **asked),
             run=bounds.over_time(m, **asked) if len(m.labels.get("step", ())) > 1 else None,
+            gates=gates,
+            name=source.name,
             command=click.get_current_context().obj,
         )
     with whole_file(path, force=force) as unfinished:

@@ -93,6 +93,7 @@ looking = group(
 class Source:
     """A log, and how it is gone through."""
 
+    name: str
     log: Log
     split: bool
     engine: str
@@ -161,7 +162,7 @@ def open_log(
         log = log.filter(judging)
     if jobs is not None:
         integer("--jobs", jobs, 1, 2**10)
-    return Source(log, split, engine, resume, jobs)
+    return Source(", ".join(paths) or f"Embedded example ({example})", log, split, engine, resume, jobs)
 
 
 def _named(paths: tuple[str, ...]) -> list[str]:

@@ -102,8 +102,9 @@ def figure_of(
     columns: int = 1,
     ratios: Sequence[float] = (),
     hue: str = "ink",
+    width: float = COLUMN,
 ) -> Figure:
-    """Draw a frame in one column of a paper, in the look of the moment.
+    """Draw a frame in one column of a paper (or another width), in the look of the moment.
 
     Parameters
     ----------
@@ -121,6 +122,8 @@ def figure_of(
         Relative heights of panels that have nothing in common: each then has margins of its own.
     hue : str
         Colour of the title, a name of :data:`bounds.figures.style.PALETTE`.
+    width : float
+        Inches.
 
     Returns
     -------
@@ -128,7 +131,7 @@ def figure_of(
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(COLUMN, height))
+    figure = Figure(figsize=(width, height))
     figure_head(figure, told, hue)
     rows = -(-len(draws) // columns)
     if ratios:  # panels of different kinds, each with margins of its own

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bounds._text import many, near, round_up_whole, shown
+from bounds.certificate.verdict import Word
 from bounds.figures.drawing import (
     FAMILY_COLOURS,
     NAMED_BOUNDS,
@@ -26,6 +28,7 @@ from bounds.figures.drawing import (
     write_numbers,
 )
 from bounds.figures.style import SMALL, colour, shade
+from bounds.results import Standing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,49 +45,77 @@ if TYPE_CHECKING:
 #: The intervals, in words; the one that decides comes first. "guaranteed" ones hold for every sample size.
 _INTERVALS = {
     "improvement": "Prompts like these",
-    "improvement_these_prompts": "These {prompts}",
+    "improvement_these_prompts": "{these}",
     "improvement_asymptotic": "Likely range",
     "improvement_by_surrogate": "Surrogate minus error",
 }
 
+_SURE = {Standing.MEASURED: "guaranteed", Standing.ESTIMATED: "estimate", Standing.ASSUMED: "assumed"}
+#: Names in the palette of the colours of verdicts.
+HUES = {"green": "good", "red": "bad", "yellow": "open"}
+_TITLE_WIDTH = 46  # characters of a bold title in one column
+
 
 def verdict_frame(certificate: Certificate) -> pd.DataFrame:
-    """List intervals of J(theta) - J(roll): columns name, standing, sure, value, low, high; promise, error, spread.
+    """List intervals of J(theta) - J(roll), the one that decides first: columns name, standing, value, low, high.
 
-    It has no rows where the log has no rewards.
+    The same in all rows: promise and error of the surrogate; word, change and confidence of the verdict. It has no
+    rows where the log has no rewards.
     """
     import pandas as pd
 
     c = certificate
-    gain, error = c.estimates["surrogate_gain"], c.best
+    gain, error, intervals = c.estimates["surrogate_gain"], c.best, c.guarantees.intervals
     rows = [
         {
-            "name": words.format(prompts=many(c.prompts, "prompt")),
-            "standing": "guaranteed" if name in ("improvement", "improvement_these_prompts") else "estimate",
+            "name": words.format(these="This one prompt" if c.prompts == 1 else f"These {c.prompts} prompts"),
+            "standing": _SURE[i.standing],
             "value": math.nan if name == "improvement_by_surrogate" else i.value,
             "low": i.low,
             "high": i.high,
         }
-        for name, words in _INTERVALS.items()
-        if (i := c.guarantees.intervals.get(name)) is not None
+        for name, words in sorted(_INTERVALS.items(), key=lambda entry: intervals.get(entry[0]) is not c.headline)
+        if (i := intervals.get(name)) is not None
     ]
     columns = ["name", "standing", "value", "low", "high"]
     return pd.DataFrame(rows, columns=columns).assign(
-        promise=math.nan if gain is None else gain.value, error=math.nan if error is None else error.value
+        promise=math.nan if gain is None else gain.value,
+        error=math.nan if error is None else error.value,
+        word=c.verdict.word.value,
+        change=c.verdict.change,
+        confidence=c.confidence,
     )
 
 
 def verdict_told(frame: pd.DataFrame) -> tuple[Told, str]:
     """Say the verdict of intervals, and the colour that it has."""
-    low, high = frame["low"].iloc[0], frame["high"].iloc[0]
-    word, hue = (
-        ("\N{BLACK UP-POINTING TRIANGLE} IMPROVES: the mean reward rises", "good")
-        if low > 0.0
-        else ("\N{BLACK DOWN-POINTING TRIANGLE} HARMS: the mean reward falls", "bad")
-        if high < 0.0
-        else ("\N{WHITE DIAMOND} UNDECIDED: the reward may rise or fall", "open")
-    )
-    return (word, "Mean reward, training minus rollout policy, at 95%"), hue
+    first = frame.iloc[0]
+    word = Word[first["word"].replace(" ", "_")]
+    title = "\n".join(textwrap.wrap(f"{word.sign} {word}: {first['change']}", _TITLE_WIDTH))
+    under = f"Mean reward, training minus rollout policy, at {100 * first['confidence']:.6g}%"
+    return (title, under), HUES[word.colour]
+
+
+def verdict_span(frame: pd.DataFrame) -> tuple[float, float]:
+    """Return from where to where intervals, promise and 0 are drawn."""
+    promise, error = frame["promise"].iloc[0], frame["error"].iloc[0]
+    ends = [x for x in (*frame["low"], *frame["high"], promise - error, promise + error, 0.0) if math.isfinite(x)]
+    room = 0.04 * (max(ends) - min(ends) or 1.0)
+    return min(ends) - room, max(ends) + room
+
+
+def verdict_numbers(frame: pd.DataFrame) -> list[str]:
+    """Write each interval, rounded outward, to the decimals that the first needs for three digits."""
+    largest = max((abs(x) for x in frame.iloc[0][["low", "high"]] if math.isfinite(x)), default=1.0)
+    decimals = max(0, 2 - math.floor(math.log10(max(largest, 1e-9))))
+    return [outward(low, high, decimals) for low, high in zip(frame["low"], frame["high"], strict=True)]
+
+
+def promised(frame: pd.DataFrame) -> str:
+    """Say what the surrogate promises, and how far that can be off."""
+    promise, error = frame["promise"].iloc[0], frame["error"].iloc[0]
+    off = f" \N{PLUS-MINUS SIGN} {shown(error)}" if math.isfinite(error) else ", and nothing bounds its error"
+    return f"Band: the surrogate's promise, {signed(promise)}{off} (estimate)"
 
 
 def draw_verdict(frame: pd.DataFrame, ax: Axes) -> Axes:
@@ -93,16 +124,12 @@ def draw_verdict(frame: pd.DataFrame, ax: Axes) -> Axes:
     A thick line with a filled dot is guaranteed, a thin one with a hollow dot is an estimate, an arrow an open end.
     """
     promise, error = frame["promise"].iloc[0], frame["error"].iloc[0]
-    ends = [x for x in (*frame["low"], *frame["high"], promise - error, promise + error, 0.0) if math.isfinite(x)]
-    room = 0.04 * (max(ends) - min(ends) or 1.0)
-    left, right = min(ends) - room, max(ends) + room
-    first = frame.iloc[0]
-    decimals = max(0, 2 - math.floor(math.log10(max(abs(first["low"]), abs(first["high"]), 1e-9))))
+    left, right = verdict_span(frame)
     ax.set(xlim=(left, right), ylim=(len(frame) - 0.05, -0.08), yticks=[])
     ax.spines["left"].set_visible(False)
-    for row, i in enumerate(frame.to_dict("records")):
+    for row, (i, numbers) in enumerate(zip(frame.to_dict("records"), verdict_numbers(frame), strict=True)):
         top, middle, bottom = row + 0.38, row + 0.62, row + 0.86
-        sure, decides = i["standing"] == "guaranteed", row == 0
+        sure, decides = i["standing"] != "estimate", row == 0
         hue = (verdict_told(frame)[1] if decides else "ink") if sure else "soft"
         if math.isfinite(promise):
             band = (promise - error, promise + error) if math.isfinite(error) else (left, right)
@@ -122,12 +149,11 @@ def draw_verdict(frame: pd.DataFrame, ax: Axes) -> Axes:
         name = ax.annotate(i["name"], (0.0, row + 0.14), **place, **bold)
         ax.annotate(i["standing"], (1.0, 0.5), (5, 0), xycoords=name, textcoords="offset points", va="center",
                     size=SMALL, color=shade("soft"), annotation_clip=False)  # fmt: skip
-        ax.annotate(outward(i["low"], i["high"], decimals), (1.0, row + 0.14), ha="right", **place, **bold)
+        ax.annotate(numbers, (1.0, row + 0.14), ha="right", **place, **bold)
     few_ticks(ax, x=True)
     ax.xaxis.set_major_formatter(lambda x, _: "0" if abs(x) < 1e-12 else signed(x))
     if math.isfinite(promise):
-        off = f" \N{PLUS-MINUS SIGN} {shown(error)}" if math.isfinite(error) else ", and nothing bounds its error"
-        ax.set_xlabel(f"Band: the surrogate's promise, {signed(promise)}{off} (estimate)", color=shade("published"))
+        ax.set_xlabel(promised(frame), color=shade("published"))
     return ax
 
 
@@ -326,9 +352,9 @@ def _by_panel(frame: pd.DataFrame, x: pd.Series[Any]) -> pd.DataFrame:
 
 # --- masks -------------------------------------------------------------------------------------------------------
 
-_SHARE_KEPT = "Share of rewarded (filled) and other responses kept"
+_SHARE_KEPT = "Share of rewarded (filled), others kept"
 _GAIN = "Gain shown at least, in reward (estimate)"
-_MASKS = {"seq_max_k2": "the largest divergence of a token", "seq_mean_k3": "the mean over tokens"}
+_MASKS = {"seq_max_k2": "largest token", "seq_mean_k3": "mean of tokens"}
 
 
 def mask_frame(study: MaskStudy) -> pd.DataFrame:
@@ -371,6 +397,7 @@ def draw_masks(frame: pd.DataFrame, ax: Axes) -> Axes:
             bold: dict[str, Any] = {"color": colour(k), "size": SMALL, "weight": "bold", "va": "top"}
             ax.annotate(name, place, xycoords="axes fraction", **bold)
         ax.set_ylim(-0.04, 1.08)
+    ax.margins(y=0.15)
     for value in no_mask["value"]:
         ax.axhline(value, color=shade("ink"), linewidth=0.8, linestyle=":", zorder=1)
         ax.annotate(
