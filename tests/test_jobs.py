@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def test_the_same_to_the_last_bit(folder, monkeypatch):
-    monkeypatch.setattr(distributed, "_cores", lambda: 3)
+    monkeypatch.setattr(distributed, "cores", lambda: 3)
     log = bounds.open_log(sorted(folder.iterdir())[:3])
     one, two = (Summary.of(log, statistics=["seq_max_k2"], pool=pool) for pool in (map, processes(2)))
     assert bounds.certify(one).to_json() == bounds.certify(two).to_json()
@@ -73,3 +73,10 @@ def test_a_file_that_kills_its_worker_is_named(folder):
     assert list(processes(2)(kills, list(files.values()))) == list(files)
     with pytest.raises(bounds.TraceError, match=r"step_1\.parquet: reading it killed a worker 3 times"):
         list(processes(2)(kills, [bad]))
+
+
+def test_figures_and_tables_are_the_same_from_other_processes(tmp_path):
+    names = ["table_bounds", "table_length_bias"]
+    one, two = (bounds.figures.write(names, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    assert [path.name for path in one] == [path.name for path in two]
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]

@@ -31,7 +31,7 @@ _TRIES = 3
 def jobs_for(log: Log) -> int:
     """Return how many processes should read a log: one for a small log, else what this process may use."""
     files = len(log.split())
-    return 1 if log.size < WORTH_A_POOL else min(files, _cores(), MOST_JOBS)
+    return 1 if log.size < WORTH_A_POOL else min(files, cores(), MOST_JOBS)
 
 
 def processes(jobs: int) -> Pool:
@@ -132,7 +132,7 @@ def _killed(file: Log) -> TraceError:
     )
 
 
-def _cores() -> int:
+def cores() -> int:
     """Return how many cores this process may use, by its affinity and its control group."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

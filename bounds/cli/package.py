@@ -96,8 +96,11 @@ def glossary(names: tuple[str, ...], as_json: bool) -> None:
 @option("--out", type=FOLDER, default="figures", metavar="DIR", help="default: figures")
 def figures(names: tuple[str, ...], out: str) -> None:
     """Write figures as PNG, PDF and CSV, and tables as LaTeX, Markdown and CSV."""
-    with counting_progress("drawing", len(set(names)) or len(_names())) as on_start:
-        written = bounds.figures.write(names, out, on_start)
+    from bounds.certificate.distributed import cores
+
+    count = len(set(names)) or len(_names())
+    with counting_progress("drawing", count) as on_start:
+        written = bounds.figures.write(names, out, on_start, jobs=min(cores(), max(1, count // 3)))
     for path in written:
         print(path)
 

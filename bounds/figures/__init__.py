@@ -7,8 +7,12 @@ surroundings), as PDF, and as a CSV of exactly the numbers that are drawn; the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +162,10 @@ def draw(name: str) -> Figure:
 
 
 def write(
-    names: Iterable[str] = (), out: str | Path = "figures", on_start: Callable[[str], None] | None = None
+    names: Iterable[str] = (),
+    out: str | Path = "figures",
+    on_start: Callable[[str], None] | None = None,
+    jobs: int = 1,
 ) -> list[Path]:
     """Write figures as PNG, PDF and CSV, and tables as LaTeX, Markdown and CSV.
 
@@ -170,6 +177,8 @@ def write(
         The folder; it is made where it is missing.
     on_start : callable, optional
         Called with each name before it is made.
+    jobs : int
+        How many processes make them, each a file of its own; above 1 a script must be safe to import.
 
     Returns
     -------
@@ -188,9 +197,26 @@ def write(
             raise KeyError(unknown("figure", name, entries))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name in chosen:
-        if on_start is not None:
-            on_start(name)
-        paths += entries[name].write(folder / name)
+    with _mapped(min(jobs, len(chosen))) as mapped:
+        files = iter(mapped(partial(_write, folder), chosen))
+        paths = []
+        for name in chosen:
+            if on_start is not None:
+                on_start(name)
+            paths += next(files)
     return paths
+
+
+@contextmanager
+def _mapped(jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Give out ``map``, or that of so many processes."""
+    if jobs == 1:
+        yield map
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            yield pool.map
+
+
+def _write(folder: Path, name: str) -> list[Path]:
+    entries: dict[str, FigureEntry | TableEntry] = {**FIGURES, **TABLES}
+    return entries[name].write(folder / name)
