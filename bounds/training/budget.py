@@ -3,7 +3,7 @@ r"""A budget of D in place of a threshold: one setting of a trainer follows what
 For every step |J(theta) - J(roll) - L'| <= D times the spread of the reward. So what may be spent is
 D* = fraction L' / spread, at which L' exceeds its own error by 1 / fraction. For small steps L' grows with the learning
 rate, the passes over a batch or the threshold of a mask, and D with its square: D / L' grows with the setting itself.
-The rule, after each step, with L' and D of responses that the step did not learn from (of others L' is too large):
+The rule, after each step, with L' and D of responses that the step did not learn from (of others L' is too large)::
 
     1.  L  <- memory L + (1 - memory) L'         2.  D  <- memory D + (1 - memory) D of the step
     3.  factor <- fraction L / (spread D)        4.  factor <- 1/2 if L <= 0, or anything is unknown
@@ -13,11 +13,12 @@ The rule, after each step, with L' and D of responses that the step did not lear
 0, the factor is fraction / (c setting), within its limits: the setting halves, or rises by a quarter, until it is
 fraction / c, and stays there. With memory it swings around that first.
 
-**What does not.** That the next step keeps to the budget: D is an estimate, and of the step before (a hard limit is the
-budget of a :class:`~bounds.training.Guard`). And three ways to fail. *Noise*: where L' cannot be told from 0 the
-setting sinks; more held-out prompts or a longer memory help. *A floor*: what D has of another engine, or of staleness,
-no learning rate takes away; below the rate at which the two parts are equal D / L' grows again, and the setting runs to
-``low``: lower the staleness instead. *A setting that D does not answer to*, as Adam's first steps hardly do.
+**What does not.** That the next step keeps to the budget: D is an estimate, and of the step before (the budget of a
+:class:`~bounds.training.Guard` looks at the step itself). And three ways to fail. *Noise*: where L' cannot be told from
+0 the setting sinks; more held-out prompts or a longer memory help. *A floor*: what D has of another engine, or of
+staleness, no learning rate takes away; below the rate at which the two parts are equal D / L' grows again, and the
+setting runs to ``low``: lower the staleness instead. *A setting that D does not answer to*, as Adam's first steps
+hardly do.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ that the sampler gave to the held-out prompts of the batch. With R in [0, 1] and
 
     E[R (P - 1)] <= J(new) - J(sampler) <= E[(1 - R)(1 - P)]
 
-(:mod:`bounds.certificate.guarantees`), and bets on both give one-sided limits at any sample size.
+(``bounds.certificate.guarantees``), and bets on both give one-sided limits at any sample size.
 
 **Why held-out prompts are fresh.** Let F be all that was drawn before step k, and all of batch k but its held-out
 responses. The sampler, the update and every point of the ladder are functions of F: the optimiser saw no held-out
