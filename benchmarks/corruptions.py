@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from honest_logs import rounded, sample, single, world
+from honest_logs import sample, single, world
 
-import bounds
 from bounds._checks import FloatArray, IntArray
-from bounds.certificate.findings import Kind
+from bounds.certificate.findings import Kind, findings
 from bounds.certificate.statistics import token_sums
+from bounds.certificate.summary import Summary
 from bounds.logs.traces import TraceSet
 
 RATES = (1.0, 0.1, 0.02)
@@ -96,7 +96,7 @@ def damaged(log: TraceSet, change: Callable[[Row], FloatArray], rate: float, rng
     for row, other in zip(rows, np.roll(rows, 1), strict=True):
         its = pieces[row]
         train[its] = change(Row(log.rollout[its], log.train[its], log.train[pieces[other]], rng))
-    return rounded(replace(log, train=train), single)
+    return replace(log, train=single(train))
 
 
 def effect(log: TraceSet, other: TraceSet) -> float:
@@ -119,10 +119,10 @@ def study(each: int, seed: int = 0, rates: Sequence[float] = RATES) -> dict[str,
                 rng = np.random.default_rng((seed, k, round(1000 * rate), i))
                 noise, spread = float(np.exp(rng.uniform(np.log(0.01), np.log(0.2)))), float(rng.uniform(2.0, 6.0))
                 policies = world(rng, noise=noise, spread=spread)
-                log = rounded(sample(rng, policies, prompts=32, group=4, length=(30, 120)), single)
+                log = sample(rng, policies, prompts=32, group=4, length=(30, 120))
                 bad = damaged(log, change, rate, rng)
                 if effect(log, bad) > EFFECT:
-                    kinds = {f.kind for f in bounds.certify(bad, train_policy="before-update").findings}
+                    kinds = {f.kind for f in findings(Summary.of(bad))}
                     seen, of = seen + bool(kinds & RIGHT), of + 1
             found[name][rate] = seen, of
     return found

@@ -255,6 +255,7 @@ _KINDS = {
     "misaligned": "The two columns of a response are shifted, cut or permuted against each other.",
     "swapped": "The two columns of a row belong to different responses.",
     "copied": "Both columns are the same numbers, or nearly: one is a copy, and nothing was measured.",
+    "copied_old": "old_logprobs equal a column, so that engine and staleness are not told apart.",
     "censored": "Many log-ratios stand at exactly one value: they were capped, and divergences are lower limits.",
     "repeated": "The same response stands in the log more than once, whole or as the start of another.",
     "ungrouped": "Ids say nothing of which responses answer the same prompt.",

@@ -76,6 +76,8 @@ def test_rows_are_left_out_by_name():
     assert said[Kind.LEFT_OUT].rows == ("row 40",)
     summary = Summary.of(bounds.TraceSet.from_records(log, horizon=60, leave_out=("row 40", "row 41")))
     assert (len(summary), summary.standing) == (94, bounds.Standing.ASSUMED)
+    with pytest.raises(bounds.TraceError, match=r"'row 96' is no row of this log \(leave_out, --leave-out\)"):
+        found(log, leave_out=("row 40", "row 41", "row 96"))
     with pytest.raises(bounds.TraceError, match="2 of 2 responses were left out, as asked"):
         bounds.TraceSet.from_records(log[:2], leave_out=("row 0", "row 1"))
 
@@ -142,6 +144,38 @@ def test_copies_of_single_responses_are_named(noise):
     (finding,) = found(log).values()
     assert (finding.kind, finding.rows) == (Kind.COPIED, ("row 30",))
     assert "2 responses whose log-probs are the same" in finding.text
+
+
+def test_a_loop_whose_policies_agree_is_no_copy():
+    """Half of two responses is one token, on which the policies agree to 5e-5 by chance."""
+    log = list(rows())
+    for k in (30, 31):
+        log[k]["rollout_logprobs"][30:] = -0.7
+        log[k]["train_logprobs"][30:] = -0.7 * (1.0 + 5e-5)
+    assert found(log) == {}
+
+
+def test_old_logprobs_that_are_a_copy_tell_nothing_of_staleness():
+    """The log itself is not doubted; where both parts are known they are estimated."""
+    for column in ("rollout_logprobs", "train_logprobs"):
+        log = [{**row, "old_logprobs": row[column]} for row in rows()]
+        finding = found(log)[Kind.COPIED_OLD]
+        assert f"old_logprobs are those of {column}" in finding.text
+        assert not finding.kind.refutes
+        estimates = bounds.certify(bounds.TraceSet.from_records(log, horizon=60)).estimates
+        assert estimates["kl_seq_staleness"] is estimates["kl_seq_engine"] is None
+    log = [{**row, "old_logprobs": row["train_logprobs"] * 1.001} for row in rows()]
+    assert found(log) == {}
+    assert bounds.certify(bounds.TraceSet.from_records(log, horizon=60)).estimates["kl_seq_staleness"] is not None
+
+
+def test_a_line_through_a_few_far_tokens_is_no_temperature():
+    """They decide the regression; the order of the others says nothing of a slope."""
+    log = list(rows())
+    for row in log[:20]:
+        row["rollout_logprobs"][7], row["train_logprobs"][7] = -14.0, -15.5
+    assert Kind.TEMPERATURE not in found(log)
+    assert found([{**r, "train_logprobs": r["train_logprobs"] * 1.3} for r in log]).keys() >= {Kind.TEMPERATURE}
 
 
 def test_half_precision_makes_some_tokens_equal_by_chance():

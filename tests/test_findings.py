@@ -100,6 +100,8 @@ SHOWN = {
         (1, "responses", "row 4"),
     ),
     Kind.COPIED: (theta(lambda x, k: x), {}, (1152, "tokens", "")),
+    Kind.COPIED_OLD: (
+        changed(log(), lambda k, r: {"old_logprobs": r[TRAIN]}), {}, (1152, "tokens", "")),
     Kind.CENSORED: (changed(log(), cut_off), {}, (28, "tokens", "row 3, position 0")),
     Kind.NOTHING_RECOMPUTED: (
         changed(log(), lambda k, r: {TRAIN: np.zeros(12)}),

@@ -142,7 +142,7 @@ def belonging(traces: TraceSet, k3_sum: FloatArray) -> Belonging:
             alone = _Stretch.of(values.unrelated(x, y)[1][None] * _first_times(x, y))
             (own, lag), (other, whose) = _own_lag(values, x, y, alone), _other_row(values, x, y, heads, row)
             unrelated[row] = alone.evidence - np.log(x.size)
-            misaligned[row], swapped[row] = max(misaligned[row], own.evidence), other.evidence
+            misaligned[row], swapped[row] = own.evidence, other.evidence
             if max(own.evidence, other.evidence) < _WORTH_SAYING:
                 said[row] = "unrelated", f"unlike rollout_logprobs {alone.place(traces, row)}"
             elif other.evidence > own.evidence:
@@ -223,10 +223,10 @@ class _Stretch:
         return f"from position {start} on" if self.start > slack + 2 else "as a whole"
 
 
-def _first_times(x: FloatArray, y: FloatArray) -> BoolArray:
-    """Return where a pair of values comes for the first time: a loop says once what it says."""
-    _, first = np.unique(_Values.bin(x) * _BINS + _Values.bin(y), return_index=True)
-    return np.isin(np.arange(x.size), first)
+def _first_times(*values: FloatArray) -> BoolArray:
+    """Return where values of a token come together for the first time: a loop says once what it says."""
+    _, first = np.unique(np.stack([_Values.bin(v) for v in values]), axis=1, return_index=True)
+    return np.isin(np.arange(values[0].size), first)
 
 
 def _own_lag(values: _Values, x: FloatArray, y: FloatArray, odd: _Stretch) -> tuple[_Stretch, int]:
@@ -241,14 +241,15 @@ def _own_lag(values: _Values, x: FloatArray, y: FloatArray, odd: _Stretch) -> tu
         part[odd.start : odd.stop] = y[odd.start : odd.stop] - y[odd.start : odd.stop].mean()
         product = np.fft.irfft(np.fft.rfft(part, size) * np.conj(np.fft.rfft(x - x.mean(), size)), size)
         lags = (np.unique([*np.argsort(-product)[:_PEAKS], *range(-_PEAKS, _PEAKS + 1)]) + n) % size - n
-    tried = [np.array(_LAGS), lags[lags != 0]]
     found = []
-    for some in tried:
+    for some in (np.array(_LAGS), lags[lags != 0]):
         at = np.arange(n) - some[:, None]
         there = np.where((at >= 0) & (at < n), x[np.clip(at, 0, n - 1)], np.inf)
-        found.append(_Stretch.of(values.elsewhere(x, there, y)))
-    best = int(found[1].evidence > found[0].evidence)
-    return found[best], int(tried[best][found[best].which])
+        evidence = values.elsewhere(x, there, y)
+        best = _Stretch.of(evidence).which
+        once = _Stretch.of((evidence[best] * _first_times(x, there[best], y))[None])
+        found.append((replace(once, evidence=once.evidence - np.log(some.size)), int(some[best])))
+    return max(found, key=lambda stretch_lag: stretch_lag[0].evidence)
 
 
 def _heads(traces: TraceSet) -> FloatArray:
@@ -266,5 +267,6 @@ def _other_row(values: _Values, x: FloatArray, y: FloatArray, heads: FloatArray,
     apart = np.minimum(np.abs(heads[:, :wide] - y[:wide]), 1.0).sum(axis=1)
     apart[row] = np.inf
     other = int(np.argmin(apart))
-    found = _Stretch.of(values.elsewhere(x[:wide], heads[other, None, :wide], y[:wide]))
+    x, there, y = x[:wide], heads[other, :wide], y[:wide]
+    found = _Stretch.of((values.elsewhere(x, there, y) * _first_times(x, there, y))[None])
     return replace(found, evidence=found.evidence - np.log(len(heads))), other

@@ -191,6 +191,11 @@ ADVICE: Mapping[str, Advice] = MappingProxyType(
             _READ,
             ("bypass mode: the trainer takes the rollout's log-probs for its own", "one column exported twice"),
         ),
+        "copied_old": Advice(
+            "which weights scored old_logprobs",
+            _READ,
+            ("one column exported twice", "weights that had not changed yet", "an engine that returns the sampler's"),
+        ),
         "misaligned": Advice(
             "how the export cuts prompt and response",
             _READ,

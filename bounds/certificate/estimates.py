@@ -12,7 +12,7 @@ import numpy as np
 
 from bounds._checks import FloatArray, unknown
 from bounds._rounding import exact, round_up
-from bounds.certificate.findings import odd_mean_ratio, support_gap
+from bounds.certificate.findings import copy_of_old, mean_ratio, odd_mean_ratio, raised_unseen, support_gap
 from bounds.certificate.kept import no_mask, scaled
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
@@ -73,11 +73,12 @@ _WITHOUT = {"reward": "the log has no rewards"}
 
 
 def kl_of_responses(summary: Summary, assumed: Mapping[str, Any] = MappingProxyType({})) -> tuple[FloatArray, str]:
-    """Return the KL(roll||theta) of each response [N], and how: "exact" if logged, else "k3", or "k1" under a gap.
+    """Return the KL(roll||theta) of each response [N], and how: "exact" if logged, else "k3", or "k1" if k3 misses it.
 
-    k3 misses the mass off roll's support; where k1 is below it all the same, that is noise. Refusals: :func:`estimate`.
+    k3 misses what theta has off roll's support, or on tokens that were not sampled, which lowers mean rho; where k1 is
+    below it all the same, that is noise. Refusals: :func:`estimate`.
     """
-    gap = support_gap(summary, assumed) or odd_mean_ratio(summary) is not None
+    gap = support_gap(summary, assumed) or odd_mean_ratio(summary) is not None or raised_unseen(summary)
     if "kl_sum" in summary:
         return summary["kl_sum"], "exact"
     by_k1, by_k3 = -summary["log_ratio_sum"], summary["k3_sum"]
@@ -101,6 +102,10 @@ class _Log:
         """Return an asymptotic interval."""
         found = clustered_mean(values, self.summary.prompt, self.confidence, low=low, high=high, side=self.side)
         return replace(found, of=of)
+
+    def k1(self) -> Interval:
+        """Return an interval of the KL of a response that needs no mean ratio of 1."""
+        return self.mean(-self["log_ratio_sum"], _K1, -math.inf)
 
     def bounded(
         self, values: FloatArray, of: str, low: float, high: float, standing: Standing | None = None
@@ -131,9 +136,13 @@ class _Log:
 
 
 def _kl_seq(log: _Log) -> Interval | str:
-    if log.how != "exact":
-        return ESTIMATES[f"kl_seq_{log.how}"].make(log)
-    return log.capped(log.kl, "exact KL(roll||theta) at sampled contexts", lambda cap: float(kl_of_cap(exact(cap))))
+    """Estimate it by what the log has; k3 misses tokens that theta raised and nobody sampled, which lowers mean rho."""
+    if log.how == "exact":
+        return log.capped(log.kl, "exact KL(roll||theta) at sampled contexts", lambda cap: float(kl_of_cap(exact(cap))))
+    k1, found = log.k1(), ESTIMATES[f"kl_seq_{log.how}"].make(log)
+    if isinstance(found, str) or log.cap is not None or found.high >= k1.high or mean_ratio(log.summary).high >= 1.0:
+        return found
+    return replace(found, high=k1.high, of=f"{found.of}; upper end by k1, since mean rho is below 1")
 
 
 def _tv_sum(log: _Log) -> Interval:
@@ -182,6 +191,13 @@ def _one_sided(log: _Log, share: FloatArray, sign: float, of: str) -> Interval |
     return log.mean(sign * log.spread * parts, of + tail, -math.inf)
 
 
+def _of_old(log: _Log, values: FloatArray, of: str) -> Interval | str:
+    """Estimate a part of the divergence, if old log-probs tell the parts apart."""
+    if column := copy_of_old(log.summary):
+        return f"old_logprobs are a copy of {column}"
+    return log.mean(values, of, -math.inf)
+
+
 def _reward_sd_within(log: _Log) -> Interval | str:
     """Bound the root of the mean over prompts of a reward's variance at one prompt, for every sample size.
 
@@ -217,7 +233,7 @@ _CHI2 = "exact chi2(theta||roll) at sampled contexts"
 ESTIMATES: Mapping[str, Estimate] = MappingProxyType(
     {
         "kl_seq": Estimate(_kl_seq),
-        "kl_seq_k1": Estimate(lambda log: log.mean(-log["log_ratio_sum"], _K1, -math.inf)),
+        "kl_seq_k1": Estimate(_Log.k1),
         "kl_seq_k3": Estimate(lambda log: log.capped(log["k3_sum"], _K3, lambda cap: float(k3(cap)))),
         "tv_seq": Estimate(lambda log: log.bounded(shortfall(log["log_ratio_sum"]), "(1-P)^+", 0.0, 1.0)),
         "tv_sum": Estimate(_tv_sum),
@@ -245,11 +261,9 @@ ESTIMATES: Mapping[str, Estimate] = MappingProxyType(
         ),
         "reward_sd_within": Estimate(_reward_sd_within, "reward"),
         "chi2_sum": Estimate(lambda log: log.mean(log["chi2_sum"], _CHI2), "chi2_sum"),
-        "kl_seq_engine": Estimate(
-            lambda log: log.mean(log["engine_sum"], "k1, log roll - log old", -math.inf), "engine_sum"
-        ),
+        "kl_seq_engine": Estimate(lambda log: _of_old(log, log["engine_sum"], "k1, log roll - log old"), "engine_sum"),
         "kl_seq_staleness": Estimate(
-            lambda log: log.mean(-log["log_ratio_sum"] - log["engine_sum"], "k1, log old - log theta", -math.inf),
+            lambda log: _of_old(log, -log["log_ratio_sum"] - log["engine_sum"], "k1, log old - log theta"),
             "engine_sum",
         ),
     }

@@ -25,6 +25,7 @@ from bounds.logs.batch import natural
 from bounds.logs.checks import POSITIVE_TOLERANCE
 from bounds.logs.traces import Seen, TraceSet, beginning
 from bounds.masks.mask import Mask
+from bounds.results import Interval
 
 if TYPE_CHECKING:
     from bounds.certificate.summary import Summary
@@ -44,6 +45,7 @@ _NAMED = 8  # responses of a log
 _HOPELESS = -10.0  # log-probs below this on average are worse than those of 22,000 tokens alike
 _ALIKE = 0.05  # share of the variance of one column that the other explains, at least, if they are of the same tokens
 _COPIED_TOKENS = 20
+_ODD_ONES = 1e-3  # share of tokens at which a copy may differ
 _SAMPLE = 64  # numbers that say mostly that a column is not of half precision
 _IMPOSSIBLE = {"rollout": -40.0, "train": -80.0}  # no token is sampled, or scored, so low
 _PADDING_LEAST = 0.01  # share of zeros
@@ -55,6 +57,7 @@ _SINGLE, _DECIMALS = 3e-6, 1.2e-4  # by how much a difference of log-probs is of
 _CUT, _CUT_TOKENS = 0.1, 8  # as many tokens, and more than in this share of the range below, are at a cut
 _RELATION, _RELATION_TOKENS = 0.5, 100  # share of the variance of d that its regression on log roll explains
 _DISTINCT, _MANY = 32, 1024  # fewer distinct log-probs, of so many tokens, lie on a line by chance
+_IN_ORDER = 0.5  # rank correlation: a few large ones lie on a line by chance, too
 _CLAMP = 20.0  # verl and ms-swift clamp |d| there
 #: A context where a divergence is at least so large: assumption -> exact column, or what the sampled token implies.
 SUPREMA = {"delta": "kl", "epsilon": "tv", "chi2_max": "chi2", "log_ratio_max": "max_log_ratio"}
@@ -84,6 +87,7 @@ class Kind(StrEnum):
     SWAPPED = "swapped", "responses", "every divergence is too large, and nothing is guaranteed", True
     WRONG_MODEL = "wrong_model", "responses", "every divergence is that of another model", True
     COPIED = "copied", "tokens", "every divergence is too small, and says nothing", True
+    COPIED_OLD = "copied_old", "tokens", "what is the engine's and what is staleness is not told apart"
     CENSORED = (
         "censored",
         "tokens",
@@ -286,18 +290,34 @@ def _seen(traces: TraceSet, tokens: BoolArray) -> Look:
 # --- the supports: mean rho ----------------------------------------------------------------------------------------
 
 
+def mean_ratio(summary: Summary) -> Interval:
+    """Return an asymptotic interval of mean rho, at 95 %."""
+    length = summary["length"]
+    return clustered_ratio(length + summary["surrogate_sum"], length, summary.prompt, 0.95, low=0.0)
+
+
+def _is_clear(ratio: Interval) -> bool:
+    """Return whether mean rho is not 1 by 1e-4, and by more than its interval is wide (four standard errors)."""
+    return max(_NEAR, ratio.high - ratio.low) < abs(ratio.value - 1.0) and ratio.high > ratio.low
+
+
 def odd_mean_ratio(summary: Summary) -> float | None:
-    """Return mean rho where it is not 1, by 1e-4 and by more than its 95 % interval is wide (four standard errors).
+    """Return mean rho where it is not 1, and no sample explains it.
 
     Below 1 it can be that few tokens of a large ratio are missing from a sample: it must be so by more than tokens have
     that are as rare, and raised twenty-fold. Or all ratios are on one side of 1, in tokens that are not certain; or all
     are one number.
     """
-    length = summary["length"]
-    ratio = clustered_ratio(length + summary["surrogate_sum"], length, summary.prompt, 0.95, low=0.0)
-    far, width = abs(ratio.value - 1.0), ratio.high - ratio.low
-    clear = 0.0 < width < far and (ratio.value > 1.0 or far * summary.tokens > _UNSEEN)
+    ratio = mean_ratio(summary)
+    far = abs(ratio.value - 1.0)
+    clear = _is_clear(ratio) and (ratio.value > 1.0 or far * summary.tokens > _UNSEEN)
     return ratio.value if far > _NEAR and (clear or _one_sided(summary) or _is_one_ratio(summary)) else None
+
+
+def raised_unseen(summary: Summary) -> bool:
+    """Return whether mean rho is clearly below 1, as where theta raised tokens that nobody sampled: k3 misses them."""
+    ratio = mean_ratio(summary)
+    return _is_clear(ratio) and ratio.value < 1.0
 
 
 def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
@@ -678,6 +698,28 @@ def _say_copied(s: Summary, look: Look) -> Iterable[Finding]:
             yield Kind.COPIED.finding(text, s["length"][copied].sum(), _first_place(s, copied))
 
 
+def _look_old(part: Part) -> Look:
+    """Count tokens at which old log-probs are not bitwise those of a policy, for both."""
+    old, traces = part.traces.old, part.traces
+    values = {} if old is None else {"rollout": traces.rollout, "train": traces.train}
+    return Look(sums={name: float(np.count_nonzero(old != column)) for name, column in values.items()})
+
+
+def copy_of_old(s: Summary) -> str:
+    """Return the column that old log-probs are a copy of, but for one token in a thousand; empty if of none."""
+    sums = s.looks["old"].sums
+    return next((f"{name}_logprobs" for name, unequal in sums.items() if unequal <= _ODD_ONES * s.tokens), "")
+
+
+def _say_old(s: Summary, look: Look) -> Iterable[Finding]:
+    if (column := copy_of_old(s)) and not _copied(s):
+        text = (
+            f"old_logprobs are those of {column}, bitwise: nothing changed between them, or one was copied from the "
+            "other; what part of the divergence is staleness is not known"
+        )
+        yield Kind.COPIED_OLD.finding(text, s.tokens)
+
+
 def _beyond_rate(hits: FloatArray, of: FloatArray) -> FloatArray:
     """Return the evidence of each response, in nats, that it has more hits than eight times the usual odds give.
 
@@ -912,8 +954,12 @@ _REGRESSION = ("x", "d", "xx", "dd", "xd")
 
 
 def _look_relation(part: Part) -> Look:
-    distinct = np.unique(part.traces.rollout[:_MANY]).size
-    return replace(_totals(part, *_REGRESSION), tops={"distinct": (float(distinct), "")})
+    """Keep sums for the regression, and how well the order of distinct log-probs is that of d, whatever their sizes."""
+    x, d = part.traces.rollout[:_MANY], part.traces.log_ratio[:_MANY]
+    x, first = np.unique(x[told := x < TRUE_ZERO], return_index=True)
+    order = np.argsort(np.argsort(d[told][first]))
+    alike = float(np.corrcoef(np.arange(x.size), order)[0, 1]) if x.size >= _DISTINCT else 0.0
+    return replace(_totals(part, *_REGRESSION), tops={"order": (abs(alike), "")})
 
 
 def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
@@ -921,7 +967,7 @@ def _say_relation(s: Summary, look: Look) -> Iterable[Finding]:
     shape = Shape(s)
     if (
         s.tokens < _RELATION_TOKENS
-        or look.tops["distinct"][0] < _DISTINCT
+        or look.tops["order"][0] < _IN_ORDER
         or shape.explained < _RELATION
         or abs(shape.slope) < 0.01
     ):
@@ -1054,7 +1100,7 @@ def _say_overflow(s: Summary, look: Look) -> Iterable[Finding]:
         yield Kind.OVERFLOW.finding(text, n)
 
 
-_DECIDE, _DECIDED_TOKENS = 5, 250  # so many tokens of a log of so many that are half of kl_seq
+_DECIDE, _DECIDED_TOKENS = 3, 250  # so many tokens of a log of so many that are half of kl_seq
 
 
 def _largest(part: Part) -> Look:
@@ -1195,6 +1241,7 @@ CHECKS: tuple[Check, ...] = (
     Check("refuted", _say_refuted),
     Check("one ratio", _say_one_ratio),
     Check("copied", _say_copied, lambda part: _totals(part, "unequal")),
+    Check("old", _say_old, _look_old, needs="engine_sum"),
     Check("repeated", _say_repeated),
     Check("temperature", _say_relation, _look_relation),
     Check("ungrouped", _say_ungrouped),

@@ -33,6 +33,7 @@ POSITIVE = 1e-6
 SAME, CLOSE = 1e-5, 1e-4
 
 _PIECE = 2**15
+_MANY_CLOSE = 0.05  # a smaller share of a response is never evidence that it was copied
 _ONE_VALUE = 0.01  # log-probs this near to each other, as a share of themselves, are one
 _MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 
@@ -413,13 +414,18 @@ def _fill_totals(roll: FloatArray, theta: FloatArray, total: Any) -> None:
 
 
 def _count_once(responses: Any, traces: TraceSet) -> None:
-    """Count values that return in a response, as in a loop, once, where most are close to the other policy's."""
-    for i in np.flatnonzero(2 * responses["close"] > responses["uncertain"]):
+    """Count values that return in a response, as in a loop, once, where more than few are close to the other policy's.
+
+    Of a value that is close some of the times that it comes, that share counts.
+    """
+    for i in np.flatnonzero((responses["close"] > 2) & (responses["close"] > _MANY_CLOSE * responses["uncertain"])):
         x, y = (values[traces.starts[i] : traces.starts[i + 1]] for values in (traces.rollout, traces.train))
         x, gap = x[x < TRUE_ZERO], np.abs(y - x)[x < TRUE_ZERO]
         value = np.floor(np.log(-x) / _ONE_VALUE)
-        for name, share in (("uncertain", np.inf), ("close", CLOSE), ("same", SAME)):
-            responses[name][i] = np.unique(value[gap <= -share * x]).size
+        _, which, times_seen = np.unique(value, return_inverse=True, return_counts=True)
+        responses["uncertain"][i] = times_seen.size
+        for name, share in (("close", CLOSE), ("same", SAME)):
+            responses[name][i] = round(float(((gap <= -share * x) / times_seen[which]).sum()))
 
 
 def _counts(tokens: IntArray, starts: IntArray) -> IntArray:

@@ -37,7 +37,7 @@ from bounds.certificate.statistics import (
 from bounds.logs.batch import TraceError
 from bounds.logs.checks import Reading
 from bounds.logs.log import Drawn, Log, Trail
-from bounds.logs.traces import LeftOut, TraceSet
+from bounds.logs.traces import LeftOut, TraceSet, refuse_unseen
 from bounds.masks.statistics import OFF_POLICY, off_policy
 from bounds.results import Assumption, Standing
 
@@ -178,6 +178,7 @@ class Summary(_Known):
                     self.trail = trail.to_bytes()
                     self.save(kept)
         self.left_out += LeftOut(notes=log.notes)
+        refuse_unseen(log.reading, self.left_out)
 
     def see(self, traces: TraceSet, *, before: int = 0) -> None:
         """Take in a part of the log; refuse one that was read differently, or logs other fields than those before.

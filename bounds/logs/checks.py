@@ -68,6 +68,10 @@ class Reading:
         if high - low == np.inf:
             refuse("reward_range", "of a finite width", self.reward_range)
 
+    def names_of(self, place: str) -> set[str]:
+        """Return the names in ``leave_out`` of the row that stands at a place."""
+        return {place, place.split(": ")[0]}.intersection(self.leave_out)
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -87,7 +91,7 @@ class Checker:
 
     def check(self, batch: Batch) -> Checked:
         """Return the batch with its policy tokens selected."""
-        out = np.array([not {p, p.split(": ")[0]}.isdisjoint(self.reading.leave_out) for p in batch.places], np.bool_)
+        out = np.array([bool(self.reading.names_of(place)) for place in batch.places], np.bool_)
         batch = batch.without(out, _REQUIRED) if out.any() else batch
         seen = Checked(batch, self, out)
         refusal = None

@@ -67,6 +67,7 @@ class LeftOut:
     masked: int = 0  # responses with a mask
     notes: tuple[str, ...] = ()  # what was noticed when the files were found, joined and compared
     asked: Seen = Seen()  # responses that were left out by name
+    names: tuple[str, ...] = ()  # by which
 
     def __add__(self, other: LeftOut) -> LeftOut:
         return LeftOut(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -320,6 +321,7 @@ class TraceSet:
         full = [part for part in every if len(part)]
         if not full:
             raise no_response(left_out)
+        refuse_unseen(full[0].reading, left_out)
         columns: dict[str, Any] = {}
         for name in (*_PER_TOKEN, "reward", "prompt_text"):
             arrays = [getattr(part, name) for part in full]
@@ -476,6 +478,13 @@ def no_response(left_out: LeftOut) -> TraceError:
     return TraceError("no response with a policy token: " + ("; ".join(why) or "the log is empty"))
 
 
+def refuse_unseen(reading: Reading, left_out: LeftOut) -> None:
+    """Refuse a log that has no row of a name that was to be left out."""
+    if unseen := [name for name in reading.leave_out if name not in left_out.names]:
+        how = "a row is named as errors and findings name it"
+        raise TraceError(f"{unseen[0]!r} is no row of this log (leave_out, --leave-out): {how}")
+
+
 def _if_all(seen: Checked, name: str) -> npt.NDArray[Any] | None:
     """Return a column of tokens that every response has."""
     return seen.column(name) if (seen.given(name) | ~seen.used).all() else None
@@ -496,6 +505,7 @@ def _left_out(seen: Checked, lifted: int) -> LeftOut:
         masked=int((seen.given("mask") & seen.used).sum()),
         notes=other_names(seen),
         asked=Seen(len(asked), places[asked[0]] if asked else ""),
+        names=tuple(sorted({name for row in asked for name in seen.reading.names_of(places[row])})),
     )
 
 
