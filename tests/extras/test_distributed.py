@@ -46,13 +46,20 @@ def test_the_same_certificate(folder):
 
 
 def test_what_is_found_across_files_is_found(tmp_path):
+    falling = np.arange(40) / 99
     rows = [
-        json.dumps({"prompt_id": f"p{k}", "rollout_logprobs": [-1.0 - k / 7] * 4, "train_logprobs": [-1.1 - k / 5] * 4})
+        json.dumps(
+            {
+                "prompt_id": f"p{k}",
+                "rollout_logprobs": (-1.0 - k / 7 - falling).tolist(),
+                "train_logprobs": (-1.1 - k / 5 - falling).tolist(),
+            }
+        )
         for k in range(8)
     ]
     for k in range(2):
         (tmp_path / f"step_{k}.jsonl").write_text("\n".join(rows) + "\n" * (k + 1))
-    found = run(tmp_path / "step_0.jsonl", tmp_path / "step_1.jsonl", "--engine", "ray", "--horizon", "4")
+    found = run(tmp_path / "step_0.jsonl", tmp_path / "step_1.jsonl", "--engine", "ray", "--horizon", "64")
     assert found.returncode == 2
     assert "8 of its responses stand, bitwise the same, in" in found.stderr
 
