@@ -112,6 +112,7 @@ def page(
     gates: Sequence[Gate] = (),
     name: str = "",
     command: str = "",
+    reload: int = 0,
 ) -> str:
     """Write the page about a log.
 
@@ -127,6 +128,8 @@ def page(
         What the log is called.
     command : str
         The command that made the page, shown as it is.
+    reload : int
+        After so many seconds the page reads itself again, while it follows a run; 0: never.
 
     Returns
     -------
@@ -163,6 +166,7 @@ def page(
     environment.globals["zip"] = zip
     text = resources.files("bounds").joinpath("report.html").read_text("utf-8")
     return environment.from_string(text).render(
+        reload=reload,
         name=name,
         date=f"{now.day} {now:%B %Y}",
         certificate=c,

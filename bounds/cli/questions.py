@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import bounds
-from bounds.cli import reading
+from bounds.cli import following, reading
 from bounds.cli.command import FILE, command, number, option, suggest, whole, writes
 from bounds.cli.output import answer, emit, progress, show
 
@@ -69,6 +71,7 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
         help="one of K policies is chosen by these responses: each spends 1/K of the error")  # fmt: skip
 @option("--noise-floor", type=FILE, metavar="FILE", rare=True, help="a log of the same weights, scored twice")
 @reading.looking
+@following.options
 @option("--full", is_flag=True, help="estimates, intervals, bounds, conditions: everything")
 @option("--quiet", is_flag=True, rare=True, help="one line: verdict and interval")
 @writes("--html", "all of it as one page that needs no network")
@@ -79,6 +82,8 @@ def certify(
     require: list[tuple[str, str, float]],
     candidates: int,
     noise_floor: str | None,
+    follow: str | None,
+    poll: float,
     html: str | None,
     force: bool,
     full: bool,
@@ -102,10 +107,27 @@ def certify(
             "jobs": 1,
         }
         noise = reading.open_log(**{**log, **as_it_is, "paths": (noise_floor,)}).summary()
-    source = reading.open_log(**log)
     statistics = () if html is None else statistics_for(bounds.Mask.parse(DEFAULT) if mask is None else mask)
+    asked: dict[str, Any] = {"mask": mask, "assume": assume, "candidates": candidates}
+    if follow is not None:
+
+        def look(confidence: float, **log: Any) -> Callable[[], None] | None:
+            source = reading.open_log(**log)
+            m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))
+            result = bounds.certify(m, confidence=confidence, noise_floor=noise, **asked)
+            steps = m.labels_in_order("step")[0] if "step" in m else []
+            print(f"{f'step {steps[-1]}: ' if steps else ''}{in_one_line(result)}", flush=True)
+            if html is None:
+                return None
+            gates = _gates(m, require, confidence=confidence, **asked)
+            write = partial(_write_page, html, result, source, m, gates, mask=mask, confidence=confidence, force=True)
+            write(reload=math.ceil(poll))
+            return write
+
+        return following.follow(follow, poll, look, confidence=confidence, written=(html,), **log)
+    source = reading.open_log(**log)
     m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))
-    asked: dict[str, Any] = {"confidence": confidence, "mask": mask, "assume": assume, "candidates": candidates}
+    asked["confidence"] = confidence
     result = bounds.certify(m, noise_floor=noise, **asked)
     gates = _gates(m, require, **asked)
     if html is not None:
@@ -140,6 +162,7 @@ def _write_page(
     gates: list[Gate],
     *,
     force: bool,
+    reload: int = 0,
     **asked: Any,
 ) -> None:
     """Write the page, from what was kept of the log; only divergence by position needs another reading."""
@@ -155,10 +178,12 @@ def _write_page(
             gates=gates,
             name=source.name,
             command=click.get_current_context().obj,
+            reload=reload,
         )
     with whole_file(path, force=force) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-    print(f"wrote {path}", file=sys.stderr)
+    if not reload:
+        print(f"wrote {path}", file=sys.stderr)
 
 
 @command("steps", "trm-bounds steps 'run/*.jsonl' --horizon 4096 --limit 0.5", reading.PATHS)
@@ -167,6 +192,7 @@ def _write_page(
 @option("--limit", type=number, metavar="NATS", help="exit 1 where kl_seq is above it, 3 where that is open")
 @option("--time-uniform", is_flag=True, help="all steps hold at once, also if looked at after each")
 @option("--full", is_flag=True, rare=True, help="every estimate of every step")
+@following.options
 @reading.looking
 @writes("--figure", "draw it as PNG, PDF or SVG")
 def steps(
@@ -174,6 +200,8 @@ def steps(
     mask: bounds.Mask | None,
     limit: float | None,
     time_uniform: bool,
+    follow: str | None,
+    poll: float,
     figure: str | None,
     full: bool,
     force: bool,
@@ -183,8 +211,24 @@ def steps(
     """Print a run over time; 1 where it leaves the limit that was given, 3 where that is open."""
     from bounds._text import TerminalTable
 
-    m = reading.open_log(example="run", **log).summary(mask=mask)
     limits = {} if limit is None else {"limit": limit}
+    if follow is not None:
+        told: set[str] = set()
+
+        def look(confidence: float, **log: Any) -> None:
+            m = reading.open_log(**log).summary(mask=mask)
+            run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=True, **limits)
+            titles, rows = run.short_cells()
+            for cells, _ in rows:
+                if cells[0] not in told:
+                    told.add(cells[0])
+                    print(
+                        "; ".join(f"{title} {cell}".strip() for title, cell in zip(titles, cells, strict=True) if cell),
+                        flush=True,
+                    )
+
+        return following.follow(follow, poll, look, confidence=confidence, **log)
+    m = reading.open_log(example="run", **log).summary(mask=mask)
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
         from bounds.figures import logs as figures
