@@ -9,15 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bounds._checks import number
-from bounds.cli.command import FOLDER, group, option
-from bounds.cli.command import number as read_number
-from bounds.logs.batch import TraceError
+from bounds.cli.command import FOLDER, group, number, option
 
 #: The options of a command that can follow a run.
 options = group(
     option("--follow", type=FOLDER, metavar="FOLDER", rare=True, help="look again whenever it grows, until Ctrl-C"),
-    option("--poll", type=read_number, default="2", metavar="SECONDS", rare=True, help="between looks; default: 2"),
+    option("--poll", type=number, default="2", metavar="SECONDS", rare=True, help="between looks; default: 2"),
 )
 
 
@@ -35,9 +32,12 @@ def follow(
     ``look(confidence=, **log)`` is asked with what :func:`bounds.cli.reading.open_log` is to be told; what it returns
     is called at the end. Look k spends 1/(k (k+1)) of the error. ``written`` are files that the looks write themselves.
     """
+    from bounds._checks import number as checked
+    from bounds.logs.batch import TraceError
+
     if log["paths"]:
         raise ValueError("--follow names the folder of the run: no PATH goes with it")
-    number("poll", poll, 0.01, 1e6)
+    checked("poll", poll, 0.01, 1e6)
     ours = {Path(path).resolve() for path in written if path is not None}
     before, looks, said, finish = None, 0, "", None
     with TemporaryDirectory(prefix="trm-bounds-") as scratch:
@@ -66,6 +66,8 @@ def follow(
 
 def _looked(look: Callable[..., Any], kept: Path, confidence: float, asked: dict[str, Any]) -> Any:
     """Look, with what was read before; read all again where a file that was read has grown since."""
+    from bounds.logs.batch import TraceError
+
     try:
         return look(confidence=confidence, **asked)
     except TraceError as error:
