@@ -9,7 +9,7 @@ import pytest
 
 import bounds
 from bounds.masks.mask import STATISTICS, Mask
-from bounds.masks.statistics import TOKEN_STATISTICS, Tokens, pooled
+from bounds.masks.statistics import TOKEN, TOKEN_STATISTICS, Tokens, pooled
 
 D = np.array([0.1, -0.3, 0.0, 0.002, 0.002, -0.5])
 STARTS = np.array([0, 3, 5, 6])
@@ -283,3 +283,15 @@ def test_the_two_denominators():
     assert report.surrogate_gain.value == pytest.approx((1.11 + 0.22 + 5e-5 + 1.35) / 5)
     assert report.surrogate_gain_per_accepted.value == pytest.approx((1.11 + 0.22 + 5e-5 + 1.35) / 4)
     assert "over all responses (as in the paper)" in str(report)
+
+
+@pytest.mark.parametrize(("theta", "roll"), [(0.3, 0.5), (0.9, 0.2), (1.0, 1.0 - 1e-9), (0.5, 1.0), (1e-9, 0.5)])
+def test_the_divergences_of_one_token_or_another_are_literally_those(theta, roll):
+    """KL of two outcomes, kept in [1e-6, 1 - 1e-6]; signed, with 1e-8 added to what is left for others."""
+    tokens = Tokens(np.log([theta / roll]), np.array([0, 1]), rollout=np.log([roll]))
+    p, q = (min(max(x, 1e-6), 1.0 - 1e-6) for x in (roll, theta))
+    plain = p * math.log(p / q) + (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
+    others = (1.0 - roll) * math.log((1.0 - roll + 1e-8) / (1.0 - theta + 1e-8))
+    signed = math.copysign(1.0, theta - roll) * (roll * math.log(roll / theta) + others)
+    for name, expected in (("binary_kl", plain), ("binary_kl_by_advantage", signed)):
+        assert TOKEN[name].values(tokens)[0] == pytest.approx(expected, rel=1e-6, abs=1e-15), name

@@ -868,7 +868,7 @@ def _largest_beginning(traces: TraceSet) -> tuple[float, str]:
     It is what was sampled up to a position, and there the token with the largest ratio. As ratios of what may follow
     have mean 1 where theta << roll, some response has at least that of its beginning.
     """
-    sums = np.concatenate([[0.0], np.cumsum(np.maximum(traces.log_ratio, -1e4))])  # after -inf no cap is reached
+    sums = np.concatenate([[0.0], np.cumsum(np.maximum(traces.log_ratio, -1e4))])  # after a filler no cap is reached
     reach = sums[:-1] - np.repeat(sums[traces.starts[:-1]], traces.lengths) + traces.exact["max_log_ratio"]
     reach[np.isinf(reach)] = -np.inf  # a token that roll cannot draw
     k = int(np.argmax(reach))
