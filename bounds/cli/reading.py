@@ -156,13 +156,15 @@ def open_log(
     if train and not paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
     log = logs.open_log(_named(paths) or logs.example_path(example), train=_named(train) or None, **reading)
+    if not paths:
+        print(f"no PATH: this is the embedded log {logs.example_path(example).name}", file=sys.stderr)
     if without_staleness:
         log = log.filter(TraceSet.engine)
     if split:
         log = log.filter(judging)
     if jobs is not None:
         integer("--jobs", jobs, 1, 2**10)
-    return Source(", ".join(paths) or f"Embedded example ({example})", log, split, engine, resume, jobs)
+    return Source(", ".join(paths) or f"embedded log {logs.example_path(example).name}", log, split, engine, resume, jobs)
 
 
 def _named(paths: tuple[str, ...]) -> list[str]:
