@@ -179,7 +179,7 @@ def test_the_command_prints_the_block_or_all_or_one_line(capsys):
 
 def test_warnings_and_requirements_stand_with_the_answer(capsys, tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows(prompts=4)))
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows(prompts=24)))
     code, out, err = run(capsys, "certify", path, "--require", "b_star<=1")
     assert (code, err) == (0, "")
     assert re.search(r"\d warnings, the gravest: \w", " ".join(out.split()))
