@@ -164,7 +164,8 @@ def open_log(
         log = log.filter(judging)
     if jobs is not None:
         integer("--jobs", jobs, 1, 2**10)
-    return Source(", ".join(paths) or f"embedded log {logs.example_path(example).name}", log, split, engine, resume, jobs)
+    name = ", ".join(paths) or f"embedded log {logs.example_path(example).name}"
+    return Source(name, log, split, engine, resume, jobs)
 
 
 def _named(paths: tuple[str, ...]) -> list[str]:
