@@ -74,7 +74,8 @@ def test_every_verdict(word):
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 15
     labels = [line[2:12].strip() for line in lines[1:] if line[2] != " "]
-    assert labels[-2:] == ["to do", "rests on"]
+    assert labels[-1] == "rests on"
+    assert v.action.split()[0] in " ".join(lines[:5]).partition(" to do ")[2]  # in what head -5 shows
     assert ("surrogate" in labels) is (v.surrogate is not None) is (word is not Word.NOTHING_MEASURED)
     assert ("why" in labels) is (word is Word.NOTHING_MEASURED)
     assert " ".join(" ".join(lines).split()).count(v.action) == 1
@@ -168,12 +169,13 @@ def run(capsys, *arguments):
 
 def test_the_command_prints_the_block_or_all_or_one_line(capsys):
     c = bounds.certify(bounds.example_traces())
-    assert run(capsys, "certify") == (0, "\n".join(c.block()) + "\n", "")
+    embedded = "no PATH: this is the embedded log example.parquet\n"
+    assert run(capsys, "certify") == (0, "\n".join(c.block()) + "\n", embedded)
     code, full, err = run(capsys, "certify", "--full")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, embedded)
     assert full.startswith("\n".join(c.block()))
     assert "trajectory_kl" in full
-    assert run(capsys, "certify", "--quiet") == (0, "UNDECIDED -0.15 +0.175 guaranteed 95% 24 prompts\n", "")
+    assert run(capsys, "certify", "--quiet") == (0, "UNDECIDED -0.15 +0.175 guaranteed 95% 24 prompts\n", embedded)
     assert json.loads(run(capsys, "certify", "--json")[1])["verdict"]["word"] == "UNDECIDED"
 
 

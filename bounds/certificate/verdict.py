@@ -300,9 +300,10 @@ def _rests_on(c: Certificate, said: Finding | None) -> str:
 
 
 def lines(c: Certificate, v: Verdict) -> Iterator[tuple[str, str]]:
-    """Yield the lines under the first, each with its label."""
+    """Yield the lines under the first, each with its label: what to do, then why, then what it rests on."""
     i, against = c.headline, _against(c)
     told = against is not None and (v.word is Word.NOTHING_MEASURED or i is not None)
+    yield "to do", v.action
     if told and against is not None:
         yield "why", against.text
         if against.causes:
@@ -315,7 +316,6 @@ def lines(c: Certificate, v: Verdict) -> Iterator[tuple[str, str]]:
             yield "likely", f"{_signed(likely)} (estimate)"
     if v.surrogate is not None:
         yield "surrogate", _of_surrogate(c, v.surrogate, against)
-    yield "to do", v.action
     yield "rests on", _rests_on(c, against if told else None)
 
 
