@@ -156,6 +156,8 @@ def test_the_whole_block_of_verl_as_it_is_pasted(text):
         ("slime:--use-tis --tis-clip 3", "clip_token_ratio<=3"),
         ("slime:use_tis=true tis_clip_low=0.5 tis_batch_normalize=true", "clip_token_ratio=0.5_2"),
         ("slime:--use-tis --tis-clip-low 0.5 --custom-tis-function-path slime.icepop_function", "token_ratio=0.5_2"),
+        ("slime:--use-rs", "token_ratio=0.5_2"),
+        ("slime:--use-rs --tis-upper-bound 0", "token_ratio=0.5_2"),  # not set
         ("miles:--use-opsm", "off_policy_gap<=0.0001"),
         ("slime:--use-tis --use-opsm --opsm-delta 1e-3", "off_policy_gap<=0.001,clip_token_ratio<=2"),
         (
