@@ -28,7 +28,7 @@ Draw = Callable[[np.random.Generator, int], bounds.TraceSet]
 
 
 def numbers(gain: float, kl_seq: float, reward: float, responses: int, runs: int) -> tuple[Plan, Draw]:
-    """A plan from numbers, and logs as they say: the gain comes from rewards that grow with the log-ratio."""
+    """A plan from numbers, and logs as they say: rewards grow with the log-ratio (their shares stay within [0, 1])."""
 
     def draw(rng: np.random.Generator, prompts: int) -> bounds.TraceSet:
         aside = rng.standard_normal(prompts * responses)
@@ -55,7 +55,7 @@ def like_a_log(distance: float, runs: int) -> tuple[Plan, Draw]:
 
 CASES: dict[str, Callable[[int], tuple[Plan, Draw]]] = {
     "numbers, KL .01, gain .04": lambda runs: numbers(0.04, 0.01, 0.5, 8, runs),
-    "numbers, KL .1, gain .1": lambda runs: numbers(0.1, 0.1, 0.3, 4, runs),
+    "numbers, KL .1, gain .1": lambda runs: numbers(0.1, 0.1, 0.5, 4, runs),
     "like a log": lambda runs: like_a_log(0.4, runs),
 }
 

@@ -580,3 +580,19 @@ def test_the_picture_of_a_run_ends_with_what_was_promised(tmp_path):
     assert ax.lines[0].get_ydata().tolist() == ledger["value"].tolist()
     assert main(["steps", "--figure", str(tmp_path / "run.svg")]) == 0
     assert (tmp_path / "run.svg").stat().st_size > 5000
+
+
+def test_many_logs_are_compared_with_the_first(tmp_path, capsys):
+    for name, seed in (("a", 0), ("b", 1), ("c", 2)):
+        plain = (
+            {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in r.items()} for r in records([4] * 6, seed)
+        )
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, plain)))
+    paths = [str(tmp_path / f"{name}.jsonl") for name in "abc"]
+    assert main(["compare", *paths, "--horizon", "64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main(["compare", paths[0], paths[2], "--horizon", "64", "--json"]) == 0
+    assert found["others"][paths[2]] == json.loads(capsys.readouterr().out)
+    assert list(found["others"]) == paths[1:]
+    assert main(["compare", *paths, "--horizon", "64"]) == 0
+    assert "kl_seq" in capsys.readouterr().out

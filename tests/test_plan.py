@@ -26,7 +26,7 @@ def found():
 
 def test_what_is_planned_comes_in():
     """A short form of the study: 50 logs of the planned number of prompts, each certified."""
-    found, draw = coverage_plan.numbers(0.1, 0.1, 0.3, 4, 200)
+    found, draw = coverage_plan.numbers(0.1, 0.1, 0.5, 4, 200)
     hits = coverage_plan.shown(draw, found.prompts, 50)
     assert not coverage_plan.too_few(hits, 50)
     assert coverage_plan.too_few(coverage_plan.shown(draw, found.prompts // 2, 50), 50)  # half as many do not

@@ -148,6 +148,83 @@ def compare(
     return Comparison(compared, prompts.of_both, {"first": findings(a), "second": findings(b)})
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparisons(Result):
+    """Several logs against the first.
+
+    Attributes
+    ----------
+    first : str
+        The name of the first log.
+    others : mapping of name to Comparison
+        Each further log, against the first.
+    """
+
+    first: str
+    others: Mapping[str, Comparison]
+
+    def sentence(self) -> str:
+        """Return what can be told apart, log by log."""
+        return "\n".join(f"{name} (second) against {self.first}: {c.sentence()}" for name, c in self.others.items())
+
+    def tables(self) -> list[Cells]:
+        """Return one row for each estimate: the first log, and of each other the difference from it."""
+        every = list(self.others.values())
+        rows: list[Row] = [
+            ([name, e.first.texts()[0], *(str(c[name].difference) for c in every)], any(c[name].clear for c in every))
+            for name, e in every[0].estimates.items()
+            if all(name in c.estimates for c in every)
+        ]
+        return [(["estimate", self.first, *(f"{name} - {self.first}" for name in self.others)], rows)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each log and estimate."""
+        import pandas as pd
+
+        return pd.concat([c.to_frame().assign(log=name) for name, c in self.others.items()], ignore_index=True)
+
+    def notes(self) -> list[str]:
+        """Return how the differences were taken."""
+        return [f"{name}: {note}" for name, c in self.others.items() for note in c.notes()]
+
+
+def compare_many(
+    logs: Mapping[str, TraceSet | Iterable[TraceSet] | Summary], *, confidence: float = 0.95
+) -> Comparisons:
+    """Compare every log with the first, prompt by prompt.
+
+    Parameters
+    ----------
+    logs : mapping of name to TraceSet, Log or Summary
+        Two or more; the first is the one that the others are held against.
+    confidence : float
+        Of each interval, by itself.
+
+    Returns
+    -------
+    Comparisons
+
+    Raises
+    ------
+    ValueError
+        For less than two logs.
+    TraceError
+        As for :func:`compare`.
+
+    Examples
+    --------
+    >>> import bounds
+    >>> log = bounds.example_traces()
+    >>> list(compare_many({"bf16": log, "fp16": log, "fp32": log}).others)
+    ['fp16', 'fp32']
+    """
+    if len(logs) < 2:
+        raise ValueError(f"compare needs two logs or more, got {len(logs)} (write globs in quotes)")
+    (first, one), *others = logs.items()
+    summary = Summary.of(one)
+    return Comparisons(first, {name: compare(summary, log, confidence=confidence) for name, log in others})
+
+
 def _values(s: Summary) -> dict[str, FloatArray]:
     """Return what is compared, one value a response."""
     rewards = {"surrogate_gain": s.surrogate, "reward": s["reward"]} if "reward" in s else {}

@@ -350,11 +350,17 @@ def explain(**asked: Any) -> None:
 @command("compare", "trm-bounds compare bf16.jsonl fp16.jsonl --horizon 4096", "Each PATH is one log.")
 @reading.log
 def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **log: Any) -> None:
-    """Print how two logs differ."""
-    if len(paths) != 2:
+    """Print how logs differ."""
+    from bounds.certificate.compare import compare_many
+
+    if len(paths) < 2:
         raise ValueError(f"compare needs two logs, got {len(paths)} (write globs in quotes)")
     logs = [reading.open_log(paths=(path,), **log).summary() for path in paths]
-    emit(bounds.compare(*logs, confidence=confidence), as_json)
+    if len(paths) == 2:
+        emit(bounds.compare(*logs, confidence=confidence), as_json)
+    else:
+        names = [path if path not in paths[:k] else f"{path} ({k + 1})" for k, path in enumerate(paths)]
+        emit(compare_many(dict(zip(names, logs, strict=True)), confidence=confidence), as_json)
 
 
 def _trainers() -> Iterable[str]:
