@@ -209,7 +209,7 @@ def compare_many(
     ValueError
         For less than two logs.
     TraceError
-        As for :func:`compare`.
+        As for :func:`bounds.compare`.
 
     Examples
     --------
