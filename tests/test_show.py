@@ -97,7 +97,7 @@ def test_results_as_frame_json_html_and_latex(name):
     assert len(result.to_frame()) >= len(tables[0][1]) > 0
     found = json.loads(result.to_json())
     assert found == json.loads(json.dumps(result.to_dict()))
-    assert name in ("BoundTable", "Certificate") or "findings" in found
+    assert name in ("BoundTable", "Certificate", "Plan") or "findings" in found
 
     page = result._repr_html_()
     assert page.count("<table") == len(tables)

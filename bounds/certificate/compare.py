@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -162,10 +162,22 @@ class Comparisons(Result):
 
     first: str
     others: Mapping[str, Comparison]
+    derived: ClassVar = ("findings",)
+
+    @property
+    def findings(self) -> Mapping[str, tuple[Finding, ...]]:
+        """What is remarkable about each log, by its name."""
+        every = list(self.others.values())
+        return {self.first: every[0].findings["first"], **{n: c.findings["second"] for n, c in self.others.items()}}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is remarkable about each log."""
+        return tuple(f"{name}: {found.text}" for name, several in self.findings.items() for found in several)
 
     def sentence(self) -> str:
         """Return what can be told apart, log by log."""
-        return "\n".join(f"{name} (second) against {self.first}: {c.sentence()}" for name, c in self.others.items())
+        return " ".join(f"{name} (second) against {self.first}: {c.sentence()}" for name, c in self.others.items())
 
     def tables(self) -> list[Cells]:
         """Return one row for each estimate: the first log, and of each other the difference from it."""
