@@ -127,6 +127,7 @@ def certify(
         return following.follow(follow, poll, look, confidence=confidence, written=(html,), **log)
     source = reading.open_log(**log)
     m = source.summary(mask=mask, statistics=statistics, suprema=bool(assume))
+    source.tell()
     asked["confidence"] = confidence
     result = bounds.certify(m, noise_floor=noise, **asked)
     gates = _gates(m, require, **asked)
@@ -228,7 +229,9 @@ def steps(
                     )
 
         return following.follow(follow, poll, look, confidence=confidence, **log)
-    m = reading.open_log(example="run", **log).summary(mask=mask)
+    source = reading.open_log(example="run", **log)
+    m = source.summary(mask=mask)
+    source.tell()
     run = bounds.over_time(m, confidence=confidence, mask=mask, time_uniform=time_uniform, **limits)
     if figure is not None:
         from bounds.figures import logs as figures

@@ -94,6 +94,7 @@ class Source:
     """A log, and how it is gone through."""
 
     name: str
+    embedded: bool
     log: Log
     split: bool
     engine: str
@@ -117,6 +118,11 @@ class Source:
         if self.split:
             m.note("--split: only the half of the prompts on which masks judges what it chose")
         return m
+
+    def tell(self) -> None:
+        """Say which log this is, where nobody named one."""
+        if self.embedded:
+            print(f"no PATH: this is the {self.name}", file=sys.stderr)
 
     def _pool(self) -> Pool:
         """Return what reads the files."""
@@ -156,8 +162,6 @@ def open_log(
     if train and not paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
     log = logs.open_log(_named(paths) or logs.example_path(example), train=_named(train) or None, **reading)
-    if not paths:
-        print(f"no PATH: this is the embedded log {logs.example_path(example).name}", file=sys.stderr)
     if without_staleness:
         log = log.filter(TraceSet.engine)
     if split:
@@ -165,7 +169,7 @@ def open_log(
     if jobs is not None:
         integer("--jobs", jobs, 1, 2**10)
     name = ", ".join(paths) or f"embedded log {logs.example_path(example).name}"
-    return Source(name, log, split, engine, resume, jobs)
+    return Source(name, not paths, log, split, engine, resume, jobs)
 
 
 def _named(paths: tuple[str, ...]) -> list[str]:
