@@ -34,7 +34,7 @@ NAMED_BOUNDS: dict[str, tuple[str, ...]] = {
     "Linear": ("linear",),
     "Coupling": ("coupling",),
     "Adaptive": ("adaptive", "pinsker_marginal_kl", "pinsker_marginal_tv"),
-    "TV of tokens, exact": ("exact_tv",),
+    "TV of tokens": ("exact_tv", "trajectory_tv"),
     "Best published": ("mixed_kl", "mixed_tv"),
     "Best published, halved": ("halved_mixed_kl", "halved_mixed_tv"),
     "KL of a response": ("trajectory_kl",),
