@@ -5,6 +5,7 @@ Results come in the order of the files, and few of them wait, so that memory doe
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections import deque
@@ -87,17 +88,18 @@ def _by_processes(jobs: int, work: Callable[[Log], Any], files: Sequence[Log]) -
 
 
 def _by_ray(work: Callable[[Log], Any], files: Sequence[Log]) -> Iterator[Any]:
-    import ray
+    ray: Any = importlib.import_module("ray")  # typed where it is installed, and not where it is missing
 
-    @ray.remote(max_retries=_TRIES - 1)
     def read(file: Log) -> Any:
         try:
             return work(file)
         except (TraceError, OSError) as error:  # Ray would wrap it, and show where
             return error
 
+    task = ray.remote(max_retries=_TRIES - 1)(read)
+
     def submit(file: Log) -> Callable[[], Any]:
-        reference = read.remote(file)
+        reference = task.remote(file)
 
         def result() -> Any:
             try:
@@ -110,7 +112,7 @@ def _by_ray(work: Callable[[Log], Any], files: Sequence[Log]) -> Iterator[Any]:
 
         return result
 
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    resources: dict[str, float] = ray.cluster_resources()
     yield from _in_order(submit, files, 2 * max(1, int(resources.get("CPU", 1))))
 
 

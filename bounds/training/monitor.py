@@ -224,7 +224,7 @@ def _rank() -> int:
     from torch import distributed
 
     if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank()
+        return int(distributed.get_rank())
     return int(os.environ.get("RANK", 0))
 
 

@@ -22,7 +22,6 @@ from transformers import AutoModelForCausalLM
 import bounds
 
 
-@torch.inference_mode()
 def score(
     model: Any, prompts: Sequence[list[int]], responses: Sequence[list[int]], temperature: float = 1.0
 ) -> list[list[float]]:
@@ -31,12 +30,13 @@ def score(
     ids, mask = torch.zeros(2, len(rows), max(map(len, rows)), dtype=torch.long, device=model.device)
     for i, row in enumerate(rows):  # padded on the right, where a causal model does not look
         ids[i, : len(row)], mask[i, : len(row)] = torch.tensor(row), 1
-    logits = model(input_ids=ids, attention_mask=mask).logits
     found = []
-    for i, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
-        drawn = slice(len(prompt), len(row))
-        before = logits[i, drawn.start - 1 : drawn.stop - 1].float() / temperature
-        found.append(before.log_softmax(-1).gather(-1, ids[i, drawn, None]).squeeze(-1).tolist())
+    with torch.inference_mode():
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        for i, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
+            drawn = slice(len(prompt), len(row))
+            before = logits[i, drawn.start - 1 : drawn.stop - 1].float() / temperature
+            found.append(before.log_softmax(-1).gather(-1, ids[i, drawn, None]).squeeze(-1).tolist())
     return found
 
 
