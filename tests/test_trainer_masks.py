@@ -1,5 +1,5 @@
-"""Each trainer's rule, against ours by its own option names: what its own functions did (tests/write_trainers.py), and
-where they cannot be had, written again from what its source computes."""
+"""Each trainer's rule, against ours by its own option names: what its own functions did
+(tests/trainers/write_trainers.py), and where they cannot be had, written again from what its source computes."""
 
 from __future__ import annotations
 

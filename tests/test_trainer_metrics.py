@@ -1,5 +1,5 @@
-"""What each trainer shows, under its own names: against its own functions (tests/write_trainers.py), and where they
-cannot be had, against what its source computes, written again."""
+"""What each trainer shows, under its own names: against its own functions
+(tests/trainers/write_trainers.py), and where they cannot be had, against what its source computes, written again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Write ``tests/data/trainers.json``: what the trainers' own functions make of 200 padded responses with holes.
 
-    python tests/write_trainers.py FOLDER
+    python tests/trainers/write_trainers.py FOLDER
 
 FOLDER holds the unpacked wheels of verl 0.9.1, trl 1.16.0, ms-swift 4.6.0, openrlhf 0.11.2, skyrl 0.3.0, areal 1.0.4
 and tinker-cookbook 0.6.1, as ``pip download --no-deps`` and ``unzip`` give them. Their functions are run out of their
@@ -327,7 +327,7 @@ def main(folder):
     inputs = {"rollout": MU.tolist(), "train": PI.tolist(), "reward": REWARD.tolist()}
     inputs["mask"] = ["".join("01"[int(x)] for x in row) for row in MASK]
     text = json.dumps({"inputs": inputs, "packages": found}, separators=(",", ":"))
-    Path(__file__).with_name("data").joinpath("trainers.json").write_text(text)
+    (Path(__file__).parents[1] / "data").joinpath("trainers.json").write_text(text)
 
 
 if __name__ == "__main__":
