@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -609,3 +610,22 @@ def test_every_report_on_a_log_says_that_it_has_a_gap(tmp_path, capsys):
         main([command[0], str(path), *command[1:], "--horizon", "30"])
         assert "is clearly below 1" in " ".join(capsys.readouterr().out.split()), command
     assert "but for theta's mass where roll has none" in bounds.explain(bounds.read_traces(path, horizon=30)).kl_seq.of
+
+
+def test_bets_on_a_mean_over_several_steps_rest_on_an_assumption():
+    """A step's policies may depend on the responses of the one before: bets on a sum allow it."""
+    rng = np.random.default_rng(3)
+    rows = [
+        {"prompt_id": f"p{k // 4}", "step": k // 80, "reward": float(rng.random() < 0.4), "rollout_logprobs": roll,
+         "train_logprobs": [x + 0.02 * rng.standard_normal() for x in roll]}
+        for k, roll in enumerate((-rng.random((160, 6)) - 0.5).tolist())
+    ]  # fmt: skip
+    read = partial(bounds.TraceSet.from_records, horizon=6, train_policy="before-update")
+    both, one = bounds.certify(read(rows)), bounds.certify(read(rows[:80]))
+    for name in ("improvement", "improvement_these_prompts", "improvement_hoeffding"):
+        assert both.guarantees.intervals[name].standing is Standing.ASSUMED
+        assert one.guarantees.intervals[name].standing is Standing.MEASURED
+    assert both.guarantees.intervals["improvement_of_steps"].standing is Standing.MEASURED
+    assert "steps" in {a.what for a in both.assumptions}
+    assert "steps" not in {a.what for a in one.assumptions}
+    assert "under what is assumed of the log" in both.sentence()

@@ -174,6 +174,7 @@ def certify(
         [Assumption("heavy_tail", tail.count, "tokens like these were sampled as often as they occur")] if tail else []
     )
     choice = [Assumption("candidates", candidates, "by these responses one of no more policies than this is chosen")]
+    adaptive = [Assumption("steps", "independent", "no step's policies depend on the responses of an earlier one")]
     guessed = [Assumption("horizon", summary.horizon, "the longest response, since none was given")]
     return Certificate(
         responses=len(summary),
@@ -201,6 +202,7 @@ def certify(
             *summary.assumptions,
             *as_sampled,
             *([unknown_policy] if summary.train_policy == "unknown" else ()),
+            *(adaptive if summary.several_steps else ()),
             *(guessed if summary.horizon_guessed else ()),
             *(choice if candidates > 1 else ()),
         ),

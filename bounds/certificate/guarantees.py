@@ -178,7 +178,7 @@ def _condition(summary: Summary) -> str:
     said = []
     if summary.train_policy == "unknown":
         said.append(", if the training policy did not learn from these responses")
-    if summary.assumptions:
+    if summary.assumptions or summary.several_steps:
         said.append(", under what is assumed of the log")
     return "".join(said)
 
@@ -223,6 +223,9 @@ def guarantees(
         "improvement_under_mask": None if keep is None else masked(summary, keep, confidence, cap, side),
     }
     withheld = _OF_NEW_PROMPTS if summary.prompts_return else ()
+    if summary.several_steps:  # bets on a mean want policies that were fixed before all of it; those on a sum do not
+        of_a_mean = ("improvement", "improvement_these_prompts", *(f"improvement_{name}" for name in _COMPARED))
+        found.update({n: replace(i, standing=Standing.ASSUMED) for n in of_a_mean if (i := found.get(n)) is not None})
     return Guarantees(
         {name: interval for name, interval in found.items() if interval is not None and name not in withheld},
         claim,
@@ -251,7 +254,7 @@ def of_steps(summary: Summary, gain: Gain) -> Interval | None:
     versions that rise by one say of an updated theta; ``of`` says what it is. Of prompts that were answered at several
     steps it is the sum for these prompts: as draws of new ones they would count as often as they were answered.
     """
-    if "step" not in summary or len(summary.labels["step"]) < 2:
+    if not summary.several_steps:
         return None
     _, step = summary.labels_in_order("step")
     found = gain.summed(step, these=summary.prompts_recur)

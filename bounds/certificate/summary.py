@@ -294,6 +294,11 @@ class Summary(_Known):
         return self.train_policy != "held-out" and self.prompts_recur
 
     @property
+    def several_steps(self) -> bool:
+        """Whether the policies of one step may depend on the responses of another."""
+        return "step" in self and len(self.labels["step"]) > 1
+
+    @property
     def prompts_recur(self) -> bool:
         """Whether a prompt was answered at several steps."""
         if "step" not in self:

@@ -56,6 +56,7 @@ _TAKEN_FOR_GRANTED = {
     "absolutely_continuous": "no top-p",
     "horizon": "no longer responses",
     "train_policy": "theta did not learn from these",
+    "steps": "no step learned from another",
     "ungrouped": "each response its own prompt",
     "left_out": "what is left out is like the rest",
     "heavy_tail": "rare tokens came as often as they do",

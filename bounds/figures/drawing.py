@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._text import near, shown, shown_down
+from bounds._text import near, shown
 from bounds.figures.style import COLUMN, DASHES, SMALL, TEXT, TITLE, colour, shade
 
 if TYPE_CHECKING:
@@ -307,8 +307,3 @@ def dot(ax: Axes, x: float, row: float, hue: str, *, filled: bool, size: float =
     """Draw a dot: filled, or hollow for an estimate or for less knowledge."""
     fill = shade(hue if filled else "paper")
     ax.plot([x], [row], "o", markersize=size, color=shade(hue), markerfacecolor=fill, markeredgewidth=1.1, zorder=4)
-
-
-def ends_of(value: float, low: float, high: float) -> str:
-    """Write an estimate's interval, rounded outward."""
-    return typeset(f"{near(value)} ({shown_down(low)} to {shown(high)})")
