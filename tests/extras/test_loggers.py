@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,12 @@ def test_weights_and_biases(scalars, tmp_path, monkeypatch):
     import wandb
 
     with wandb.init(mode="offline", dir=str(tmp_path), project="trm", settings=wandb.Settings(disable_git=True)) as run:
-        run.log(scalars, step=7)
+        run.log(scalars, step=7, commit=True)  # a step of its own number is otherwise sent with the next one
         folder = Path(run.dir).parent
     (file,) = folder.glob("*.wandb")
+    end = time.monotonic() + 30
+    while 7 not in logged_offline(file) and time.monotonic() < end:  # another process writes it
+        time.sleep(0.1)
     seen = logged_offline(file)[7]
     assert {name: seen[name] for name in scalars} == pytest.approx(scalars)
 
