@@ -18,6 +18,7 @@ from bounds._text import (
     TerminalTable,
     html_lines,
     html_table,
+    labelled,
     latex_table,
     near,
     plain,
@@ -236,9 +237,17 @@ class Result(Record):
 
     __slots__ = ()
 
+    def answer(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines of the answer, each with its label; without any, the sentence is the answer."""
+        yield from ()
+
     def block(self) -> list[str]:
-        """Return the answer in a few lines, which stand first, where there are such."""
-        return []
+        """Return the answer in a few lines of 80 characters, or nothing."""
+        return [line for label, text in self.answer() for line in labelled(label, text)]
+
+    def short(self) -> list[Cells]:
+        """Return the tables that stand under the answer where not all is asked for."""
+        return self.tables()
 
     def heading(self) -> str:
         """Return a line above the tables, or nothing."""
@@ -263,7 +272,10 @@ class Result(Record):
 
     def _lines(self) -> list[str]:
         """Return the notes and the warnings."""
-        return [*self.notes(), *(f"Warning: {text}" for text in self.warnings)]
+        return [*self.notes(), *self._warning_lines()]
+
+    def _warning_lines(self) -> list[str]:
+        return [f"Warning: {text}" for text in self.warnings]
 
     def to_frame(self) -> pd.DataFrame:
         """Return its numbers for programs, at full precision: those of its table of intervals, if it has but that."""
@@ -274,20 +286,12 @@ class Result(Record):
         """Return one JSON object; full precision."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
+    def brief(self) -> Group:
+        """Return the answer, the tables that decide, and what is remarkable, for a terminal."""
+        return _group(self.block(), self.sentence(), "", self.short(), self._warning_lines())
 
-        return Group(
-            *([Text("\n".join(self.block()) + "\n")] if self.block() else []),
-            *([Text(visible_lines(self.heading()))] if self.heading() else []),
-            *(TerminalTable(*cells) for cells in self.tables()),
-            Text(visible_lines(self.sentence()), style="bold"),
-            *(
-                Text(visible_lines(line), style="yellow" if line.startswith("Warning") else "dim")
-                for line in self._lines()
-            ),
-        )
+    def __rich__(self) -> Group:
+        return _group(self.block(), self.sentence(), self.heading(), self.tables(), self._lines())
 
     def __str__(self) -> str:
         return plain(self)
@@ -299,8 +303,9 @@ class Result(Record):
         """Return an HTML fragment (what a notebook shows)."""
         heading = html_lines([self.heading()], "span") if self.heading() else ""
         tables = "".join(html_table(*cells) for cells in self.tables())
-        answer = f"<pre>{html.escape(chr(10).join(self.block()))}</pre>" if self.block() else ""
-        return answer + heading + tables + html_lines([self.sentence()], "b") + html_lines(self._lines(), "small")
+        words = html_lines([self.sentence()], "b")
+        answer = f"<pre>{html.escape(chr(10).join(block))}</pre>" if (block := self.block()) else words
+        return answer + heading + tables + (words if block else "") + html_lines(self._lines(), "small")
 
     def to_latex(self) -> str:
         r"""Return the tables as LaTeX tabulars, one after another, under the result in words as a comment.
@@ -313,3 +318,18 @@ class Result(Record):
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+def _group(answer: list[str], words: str, heading: str, tables: Iterable[Cells], lines: Iterable[str]) -> Group:
+    """Return the answer first, then tables and lines; where there is no answer, the words are it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    said = Text(visible_lines(words), style="bold")
+    return Group(
+        *([Text("\n".join(answer))] if answer else [said]),
+        *([Text(visible_lines(f"\n{heading}"))] if heading else []),
+        *(TerminalTable(*cells) for cells in tables),
+        *([said] if answer and heading else []),
+        *(Text(visible_lines(line), style="yellow" if line.startswith("Warning") else "dim") for line in lines),
+    )

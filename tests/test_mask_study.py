@@ -505,13 +505,18 @@ def test_the_command(capsys, tmp_path):
     assert "--force" in captured.err
     assert main([*command, "--write", str(out), "--force"]) == 0
     text = capsys.readouterr().out
-    assert "Mask seq_max_k2<=0.01; 96 responses to 24 prompts" in text
+    assert text.startswith("KEEPS 56.2%  of the responses (37.9% to 74.3%, guaranteed), by seq_max_k2<=0.01\n")
+    assert "96 responses to 24 prompts" in text
     assert "the paper's TRM-Max" in text
+    assert "seq_max_k2<=0.00" not in text  # thresholds are shown with everything else
+    assert main([*command, "--full"]) == 0
+    text += (full := capsys.readouterr().out)
+    assert "seq_max_k2<=0.00" in full
     assert max(map(len, text.splitlines())) <= 118
     assert main(["masks", "--mask", "seq_max_k2<=1e9"]) == 0
     captured = capsys.readouterr()
     assert "Warning: the mask seq_max_k2<=1e+09 keeps every response" in captured.out
-    assert captured.err == ""
+    assert captured.err == "no PATH: this is the embedded log example.parquet\n"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_pipe_gets_every_column(command, capsys):
 
 def test_what_there_is_no_room_for_is_said():
     table = bounds.unified(T=4096, delta=1e-4)
-    assert "filled in" in plain(table, width=110).split("\n")[1]
+    assert "filled in" in plain(table, width=110).split("\n")[2]
     narrow = plain(table, width=80)
     assert "(a wider terminal shows: filled in)" in narrow
     assert "a wider terminal" not in plain(table, width=110)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def emit(result: Any, as_json: bool) -> None:
-    """Print a result: for people, or as one JSON object."""
+def emit(result: Any, as_json: bool, full: bool = True) -> None:
+    """Print a result: for people, all of it or the answer with the tables that decide; or as one JSON object."""
     if as_json:
         print(result.to_json())
     else:
-        show(result)
+        show(result if full else result.brief())
 
 
 _ASCII = str.maketrans("▲▼△▽◇○", "^v^v?o")

@@ -311,15 +311,16 @@ def plan(
 @command(
     "masks",
     "trm-bounds masks 'run/*.jsonl' --horizon 4096 --mask 'seq_mean_k3<=0.001'",
-    f"{reading.PATHS} A mask M is criteria, such as 'seq_max_k2<=0.05,seq_mean_k3<=0.001', or a trainer's own options, "
-    "such as 'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001' (also slime, miles, trl, skyrl, nemo-rl, "
+    f"{reading.PATHS} M is criteria: 'seq_max_k2<=0.05,seq_mean_k3<=0.001', or a trainer's options: "
+    "'verl:rollout_rs=seq_mean_k3,rollout_rs_threshold=0.001' (also slime, miles, trl, skyrl, nemo-rl, "
     "prime-rl, ms-swift, openrlhf, areal, roll), a block of YAML as it is pasted.",
 )
 @reading.log
 @reading.mask("default: the paper's TRM-Max with TRM-Avg")
+@reading.full
 @writes("--write", "write which responses are kept, as Parquet")
 def masks(
-    mask: bounds.Mask | None, confidence: float, write: str | None, force: bool, as_json: bool, **log: Any
+    mask: bounds.Mask | None, confidence: float, write: str | None, force: bool, full: bool, as_json: bool, **log: Any
 ) -> None:
     """Print what a mask keeps and costs."""
     from bounds.questions.mask_study import DEFAULT, statistics_for, write_masks
@@ -329,13 +330,15 @@ def masks(
     study = bounds.mask_study(source.summary(statistics=statistics_for(mask)), mask=mask, confidence=confidence)
     if write is not None:
         write_masks(source.log, mask, write, force=force)
-    emit(study, as_json)
+    source.tell()
+    emit(study, as_json, full)
 
 
 @command("objectives", "trm-bounds objectives 'run/*.jsonl' --horizon 4096", reading.PATHS)
 @reading.log
 @reading.mask()
 @reading.looking
+@reading.full
 def objectives(**asked: Any) -> None:
     """Print what trainers optimise, against L'."""
     from bounds.questions.objectives import STATISTICS, objectives
@@ -345,6 +348,7 @@ def objectives(**asked: Any) -> None:
 
 @command("explain", "trm-bounds explain 'run/*.jsonl' --horizon 4096", reading.PATHS)
 @reading.log
+@reading.full
 def explain(**asked: Any) -> None:
     """Print where kl_seq comes from."""
     reading.answer(bounds.explain, **asked)
@@ -377,6 +381,7 @@ def _trainers() -> Iterable[str]:
         help="its own names, equal to its own numbers: verl, trl, nemo-rl, slime, miles, skyrl, prime-rl, openrlhf, "
              "tinker, ms-swift, areal")  # fmt: skip
 @reading.log
+@reading.full
 def metrics(trainer: str | None, **asked: Any) -> None:
     """Print the scalars that trainers log."""
     from bounds.questions.metrics import STATISTICS, metrics

@@ -89,6 +89,10 @@ looking = group(
 )  # fmt: skip
 
 
+#: How much of the answer is printed.
+full = option("--full", is_flag=True, help="everything that is known, not the answer alone")
+
+
 @dataclass(frozen=True)
 class Source:
     """A log, and how it is gone through."""
@@ -183,11 +187,14 @@ def answer(
     question: Callable[..., Any],
     *,
     as_json: bool,
+    full: bool,
     confidence: float,
     mask: Mask | None = None,
     statistics: Iterable[str] = (),
     **log: Any,
 ) -> None:
     """Ask ``question(summary, confidence=...)`` of a log, and print its answer."""
-    summary = open_log(**log).summary(mask=mask, statistics=statistics)
-    emit(question(summary, confidence=confidence, **({} if mask is None else {"mask": mask})), as_json)
+    source = open_log(**log)
+    summary = source.summary(mask=mask, statistics=statistics)
+    source.tell()
+    emit(question(summary, confidence=confidence, **({} if mask is None else {"mask": mask})), as_json, full)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TOP = 8  # tokens and prompts that are named
+_OF_RESPONSES = ("length", "prompt")  # splits that are shown with everything else
 _REST = re.compile(r"\(*all others\)*")
 _EXACT = "the exact KL(roll||theta) at sampled contexts"
 _BY_K3 = "k3 of the sampled tokens: KL(roll||theta), but for theta's mass where roll has none"
@@ -76,15 +77,40 @@ class Explanation(Result):
         few, most = (f"{100 * share:.3g}%" for share in (self.tokens_of_50_percent, self.tokens_of_80_percent))
         return f"80% of kl_seq = {kl} nats a response comes from {most} of the tokens, half of it from {few}."
 
+    def answer(self) -> Iterator[tuple[str, str]]:
+        """Yield how few tokens carry most, which part of each split, and which checks of parity fail."""
+        if not self.splits:
+            yield "NOTHING", self.sentence()
+            return
+        few, most = (f"{100 * share:.3g}%" for share in (self.tokens_of_50_percent, self.tokens_of_80_percent))
+        kl = self.kl_seq.texts()[0]
+        yield f"{most}", f"of the tokens carry 80% of the KL of a response ({kl} nats), {few} carry half of it"
+        for name, label, words in (("position", "  where", "positions"), ("probability", "  which", "probabilities")):
+            if (table := self.splits.get(name)) is not None:
+                part = max(table, key=lambda part: table.estimate(part, "share").value)
+                share, tokens = table.estimate(part, "share").value, table.facts[part]["tokens"]
+                yield label, f"{words} {part} carry {share:.1%} of it, with {tokens:.1%} of the tokens"
+        yield "  parity", self._parity()
+
+    def _parity(self) -> str:
+        """Say which checks of parity failed, and which could not be made."""
+        failed, unknown = ([c.what for c in self.checks if c.passed is passed] for passed in (False, None))
+        said = f"{', '.join(failed)} failed" if failed else "no check fails"
+        return said + (f"; not checked: {', '.join(unknown)}" if unknown else "")
+
+    def short(self) -> list[Cells]:
+        """Return the splits by what a token is and where it stands, and the worst tokens."""
+        return [*(self._split_cells(name) for name in self.splits if name not in _OF_RESPONSES), *self._worst()[:1]]
+
     def tables(self) -> list[Cells]:
-        """Return one table for each split."""
-        found = []
-        for name, table in self.splits.items():
-            titles, rows = table.cells(facts={"kl": "nats a response", "tokens": "share of the tokens"})
-            if name == "token" and self._texts:
-                rows = [([_in_quotes(cells[0]), *cells[1:]], marked) for cells, marked in rows]
-            found.append(([f"by {name.replace('_', ' ')}", *titles[1:]], rows))
-        return [*found, *self._worst(), *self._checked()]
+        """Return one table for each split, what carries most, and the checks of parity."""
+        return [*map(self._split_cells, self.splits), *self._worst(), *self._checked()]
+
+    def _split_cells(self, name: str) -> Cells:
+        titles, rows = self.splits[name].cells(facts={"kl": "nats a response", "tokens": "share of the tokens"})
+        if name == "token" and self._texts:
+            rows = [([_in_quotes(cells[0]), *cells[1:]], marked) for cells, marked in rows]
+        return [f"by {name.replace('_', ' ')}", *titles[1:]], rows
 
     def _worst(self) -> list[Cells]:
         if not self.worst_tokens:

@@ -174,35 +174,41 @@ class MaskStudy(Result):
         return pd.DataFrame(rows)
 
     def sentence(self) -> str:
-        """Return the result in one sentence."""
-        text = f"This mask keeps {_share(self.mask.acceptance)} of the responses"
-        if self.effect.lower is None:
-            return text + "."
-        text += f"; with it, the gain J(theta) - J(roll) >= {self.effect.lower}"
-        if self.gain_without_mask is not None:
-            text += f", by E[R (P-1)] without any mask >= {self.gain_without_mask}"
-        return text + " (estimates)."
+        """Return how much the mask keeps."""
+        return f"{self.mask.rule} keeps {_share(self.mask.acceptance)} of the responses."
 
-    def heading(self) -> str:
-        """Return the mask, and what was logged."""
-        return (
-            f"Mask {self.mask.rule}; {many(self.responses, 'response')} to {many(self.prompts, 'prompt')}, "
-            f"{many(self.tokens, 'policy token')}, horizon {self.horizon}"
-        )
+    def answer(self) -> Iterator[tuple[str, str]]:
+        """Yield how much the mask keeps, of which responses, and whether a gain is shown under it."""
+        e, lengths = self.effect, self.mask.by_length
+        _, low, high = _percents(self.mask.acceptance)
+        yield f"KEEPS {_percent(e.acceptance)}", f"of the responses ({low} to {high}, guaranteed), by {_short(e.mask)}"
+        if e.acceptance_high_reward is not None and e.acceptance_low_reward is not None:
+            rewarded, others = _percent(e.acceptance_high_reward), _percent(e.acceptance_low_reward)
+            yield "  rewarded", f"{rewarded} of the rewarded responses, {others} of the others"
+        if len(lengths) > 1:
+            short, *_, long = (f"{_percent(lengths[n]['acceptance'])} of those of {n} tokens" for n in lengths)
+            yield "  length", f"{short}, {long}"
+        if e.lower is not None and (without := self.gain_without_mask) is not None:
+            yield "  gain", f"{_shows(e.lower, 'with this mask')}, {_shows(without, 'without')}: estimates"
+        logged = f"{many(self.responses, 'response')} to {many(self.prompts, 'prompt')}"
+        yield "  rests on", f"{logged}, horizon {self.horizon}; thresholds and what a mask costs: --full"
+
+    def short(self) -> list[Cells]:
+        """Return this mask, the paper's, and none."""
+        return [self._mask_cells(self.reference)]
 
     def tables(self) -> list[Cells]:
         """Return masks, the parts of the guarantee under this one, and lengths."""
         parts = [self._guarantee_cells()] if self.effect.lower is not None else []
-        return [self._mask_cells(), *parts, self._length_cells()]
+        return [self._mask_cells((*self.reference, *self.by_threshold)), *parts, self._length_cells()]
 
-    def _mask_cells(self) -> Cells:
-        others = {e.mask or "everything": e for e in (*self.reference, *self.by_threshold)}
+    def _mask_cells(self, others: Iterable[MaskEffect]) -> Cells:
         rows: list[Row] = []
-        for label, e in (("this mask", self.effect), *others.items()):
+        for label, e in (("this mask", self.effect), *{e.title or e.mask: e for e in others}.items()):
             gain = "-" if e.lower is None else str(e.lower)
             shares = _percent(e.acceptance_high_reward), _percent(e.acceptance_low_reward)
-            rows.append(([_short(label), _share(e.acceptance), gain, *shares], e is self.effect))
-        return ["mask", "kept", "gain is at least", "of R", "of 1-R"], rows
+            rows.append(([_short(label), _share(e.acceptance), *shares, gain], e is self.effect))
+        return ["mask", "kept", "of the rewarded", "of the others", "gain is at least"], rows
 
     def _guarantee_cells(self) -> Cells:
         e = self.effect
@@ -265,10 +271,21 @@ def _tiny(share: float) -> str:
     return f"{100.0 * share:.1g}%" if share >= 1e-5 else "less than 0.001%"
 
 
-def _share(interval: Interval) -> str:
-    """Show a share in percent, its ends rounded outward."""
+def _percents(interval: Interval) -> tuple[str, str, str]:
+    """Return a share and its ends in percent, the ends rounded outward."""
     low, high = math.floor(1000 * interval.low) / 1000, math.ceil(1000 * interval.high) / 1000
-    return f"{interval.value:.1%} [{low:.1%}, {high:.1%}]"
+    return f"{interval.value:.1%}", f"{low:.1%}", f"{high:.1%}"
+
+
+def _share(interval: Interval) -> str:
+    value, low, high = _percents(interval)
+    return f"{value} [{low}, {high}]"
+
+
+def _shows(gain: Interval, where: str) -> str:
+    """Say whether a lower limit of the gain is above 0."""
+    _, low, high = gain.texts()
+    return f"{'' if gain.low > 0.0 else 'not '}shown {where} ({low} to {high})"
 
 
 # --- the question --------------------------------------------------------------------------------------------------

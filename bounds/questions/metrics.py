@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level
-from bounds._text import Cells, many
+from bounds._text import Cells, many, near
 from bounds.certificate.findings import Finding, findings
 from bounds.certificate.summary import Summary
 from bounds.intervals import clustered_ratio
@@ -86,6 +86,8 @@ class MetricsTable(Result):
 
     Attributes
     ----------
+    tokens, responses : int
+        How many were logged.
     metrics : IntervalTable
         Of each scalar its ``value``; what it is the ``mean_of``, over which ``sample``, and a ``note`` on who calls it
         so.
@@ -93,6 +95,8 @@ class MetricsTable(Result):
         What is remarkable about the log.
     """
 
+    tokens: int
+    responses: int
     metrics: IntervalTable
     findings: tuple[Finding, ...]
 
@@ -100,9 +104,16 @@ class MetricsTable(Result):
         return self.metrics.estimate(name, "value")
 
     def sentence(self) -> str:
-        """Return what they are of."""
-        tokens, responses = (self.metrics.facts[name]["sample"] for name in ("kl", "chi2_seq"))
-        return f"Of {tokens}, {responses}; log-ratios are not clamped."
+        """Return what they amount to."""
+        kl, length = self["k3_kl"].value, self.tokens / self.responses
+        return (
+            f"A KL of {near(kl)} a token (k3_kl) is one of {near(kl * length)} a response of {near(length)} tokens: "
+            "the surrogate is off by at most that (an estimate)."
+        )
+
+    def short(self) -> list[Cells]:
+        """Return one row for each scalar, without formulas."""
+        return [self.metrics.cells(facts={"note": "known from"})]
 
     def tables(self) -> list[Cells]:
         """Return one row for each scalar."""
@@ -111,7 +122,10 @@ class MetricsTable(Result):
     def notes(self) -> list[str]:
         """Return signs and intervals."""
         level = f"{100 * self['kl'].confidence:.6g}%"
-        return [f"d = log pi - log mu of a sampled token. Intervals ({level}) are clustered by prompt and asymptotic."]
+        return [
+            f"d = log pi - log mu of a sampled token, not clamped. Intervals ({level}) are clustered by prompt and "
+            "asymptotic."
+        ]
 
 
 def metrics(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float = 0.95) -> MetricsTable:
@@ -152,4 +166,4 @@ def metrics(log: TraceSet | Iterable[TraceSet] | Summary, *, confidence: float =
         rows[name] = {"value": clustered_ratio(metric.values(summary), size, summary.prompt, confidence)}
         sample = many(int(size.sum()), "token" if metric.of_tokens else "response")
         facts[name] = {"mean_of": metric.meaning, "sample": sample, "note": metric.note}
-    return MetricsTable(IntervalTable("metric", rows, facts), findings(summary))
+    return MetricsTable(summary.tokens, len(summary), IntervalTable("metric", rows, facts), findings(summary))

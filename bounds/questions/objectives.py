@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -155,6 +155,23 @@ class ObjectiveTable(Result):
             f"|J(theta) - J(roll) - L'| <= {shown(self.b_star.value)} ({self.b_star.name}); an objective that differs "
             "from L' by d misses J(theta) - J(roll) by at most |d| more."
         )
+
+    def answer(self) -> Iterator[tuple[str, str]]:
+        """Yield how far an objective can miss the change of the mean reward, and which objectives differ from L'."""
+        if self.b_star is None:
+            yield "OFF BY ?", self.sentence()
+        else:
+            least, says = shown(self.b_star.value), self.b_star.standings
+            yield f"OFF BY {least}", f"or less, the plain surrogate L' from the change of the mean reward ({says})"
+            yield "  others", f"by at most {least} and their difference from L': the table"
+        nothing = [name for name in self.objectives if str(self.objectives.facts[name]["says"]).startswith("nothing")]
+        if nothing:
+            yield "  careful", f"nothing is said of the change of the mean reward by: {', '.join(nothing)}"
+        yield "  rests on", "estimates from this log; what each objective is: --full"
+
+    def short(self) -> list[Cells]:
+        """Return what decides of each objective: its difference, and what the guarantee says of it."""
+        return [self.objectives.cells(facts={"says": "what the guarantee says"})]
 
     def tables(self) -> list[Cells]:
         """Return one row for each objective."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
-from bounds._text import Cells, Row, labelled, many, near, shown
+from bounds._text import Cells, Row, many, near, shown
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.findings import Finding, findings, policy_findings, refuting
 from bounds.certificate.guarantees import Gain, of_steps
@@ -78,11 +78,7 @@ class RunOverTime(Result):
             return False
         return True if self.lost is None and refuting(self.findings) is None else None
 
-    def block(self) -> list[str]:
-        """Return where the trust region was lost and what to do, in a few lines of 80 characters."""
-        return [line for label, text in self._answer() for line in labelled(label, text)]
-
-    def _answer(self) -> Iterator[tuple[str, str]]:
+    def answer(self) -> Iterator[tuple[str, str]]:
         """Yield what is said of the run, each with its label."""
         names, region = list(self.steps), f"{self.limit:g}"
         highs = {name: self.steps.estimate(name, "kl_seq").high for name in names}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bounds._checks import FloatArray, confidence_level, integer, number, refuse
-from bounds._text import Cells, labelled, many, near, round_up_whole, shown
+from bounds._text import Cells, many, near, round_up_whole, shown
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.guarantees import one_end
 from bounds.certificate.statistics import times
@@ -90,11 +90,8 @@ class Plan(Result):
     smallest: tuple[Smallest, ...]
     source: str
 
-    def block(self) -> list[str]:
-        """Return what is planned, in a few lines of 80 characters."""
-        return [line for label, text in self._answer() for line in labelled(label, text)]
-
-    def _answer(self) -> Iterator[tuple[str, str]]:
+    def answer(self) -> Iterator[tuple[str, str]]:
+        """Yield what is planned, each line with its label."""
         each, at = many(self.responses, "response"), f"at a KL of a response of {near(self.kl_seq)}"
         if self.gain is not None:
             if self.prompts is None:
@@ -139,7 +136,7 @@ class Plan(Result):
 
     def sentence(self) -> str:
         """Return the first line of the answer."""
-        return f"{next(self._answer())[1]}."
+        return f"{next(self.answer())[1]}."
 
     def notes(self) -> list[str]:
         """Return what the numbers are of."""
