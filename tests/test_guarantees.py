@@ -483,6 +483,19 @@ def test_unequal_groups_are_doubted():
     assert any("prompts have 1 to 2 responses and count alike" in w for w in bounds.certify(log(rows)).warnings)
 
 
+RETURNING = [(f"p{j}", i) for i in range(3) for j in range(5 - i) for _ in range(4)]  # four draws at each of its steps
+SPREAD = [(f"p{j}", k % 3) for j in range(5) for k in range(4)]  # four draws, whatever the step
+
+
+@pytest.mark.parametrize("drawn", [RETURNING, SPREAD], ids=["prompts return", "groups are spread"])
+def test_groups_over_several_steps_are_not_unequal(drawn):
+    x = {"rollout_logprobs": [-1.0], "train_logprobs": [-1.1]}
+    rows = [{"prompt_id": p, "step": step, "reward": i % 2, **x} for i, (p, step) in enumerate(drawn)]
+    for some, doubted in ((rows, False), (rows[1:], True)):
+        said = bounds.certify(bounds.TraceSet.from_records(some, horizon=4)).warnings
+        assert any("count alike" in text for text in said) == doubted
+
+
 def test_a_range_too_wide_for_float64_is_refused():
     with pytest.raises(ValueError, match="reward_range must be of a finite width"):
         log([("a", 1.0, [0.1])], reward_range=(-1.7e308, 1.7e308))

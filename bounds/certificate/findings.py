@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bounds._checks import BoolArray, FloatArray
+from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds._text import many
 from bounds.certificate.causes import ADVICE, Shape, likely
 from bounds.certificate.statistics import TRUE_ZERO, Part
@@ -412,13 +412,28 @@ def limits_cross(low: float, high: float, responses: int) -> Finding:
     return Kind.REFUTED.finding(text, responses)
 
 
+def _unlike(group: IntArray) -> tuple[float, IntArray]:
+    """Return the share of the groups that are not of the commonest size, and all sizes."""
+    size = np.bincount(group)
+    return float((size != np.bincount(size).argmax()).mean()), size
+
+
+def _groups(s: Summary) -> IntArray:
+    """Return the group of each response: of a prompt, or of a prompt at a step if groups are then more alike."""
+    if not s.prompts_recur:
+        return s.prompt
+    codes = s.prompt * len(s.labels["step"]) + s["step"].astype(np.int64)
+    at_step: IntArray = np.unique(codes, return_inverse=True)[1]
+    return min(s.prompt, at_step, key=lambda group: _unlike(group)[0])
+
+
 def _say_unequal(s: Summary, look: Look) -> Iterable[Finding]:
-    size = np.bincount(s.prompt)
-    unlike = int((size != np.bincount(size).argmax()).sum())
-    if 0 < unlike <= _STRAGGLERS * size.size:
+    share, size = _unlike(_groups(s))
+    if 0 < share <= _STRAGGLERS:
+        unlike = round(share * size.size)
         text = f"{unlike} of {size.size} prompts have fewer or more responses than the others, and count alike"
         yield Kind.MISSING.finding(text, unlike)
-    elif unlike:
+    elif share:
         text = (
             f"prompts have {size.min()} to {size.max()} responses and count alike: were some drawn more often, or "
             "sampled until they succeeded? Then give each draw an id of its own, and log all responses"
@@ -431,13 +446,14 @@ def _say_filtered(s: Summary, look: Look) -> Iterable[Finding]:
     low, high = s.reading.reward_range
     if not np.isin(s["reward"], (low, high)).all():
         return
-    size = np.bincount(s.prompt)
-    top = np.bincount(s.prompt, weights=(s["reward"] == high).astype(np.float64)).astype(np.int64)
+    group = _groups(s)
+    size = np.bincount(group)
+    top = np.bincount(group, weights=(s["reward"] == high).astype(np.float64)).astype(np.int64)
     sizes = (int(n) for n in np.unique(size[size > 1]))
     if sum(filtered(np.bincount(top[size == n], minlength=n + 1)) for n in sizes) > _EVIDENCE:
         equal = int(((top == 0) | (top == size)).sum())
         text = (
-            f"the {s.prompts} groups were filtered: {equal} have equal rewards, too few for the others, whatever the "
+            f"the {size.size} groups were filtered: {equal} have equal rewards, too few for the others, whatever the "
             "prompts (dynamic sampling?). The guarantees speak of the prompts that were left"
         )
         yield Kind.FILTERED.finding(text, len(s))

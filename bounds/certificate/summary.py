@@ -303,8 +303,7 @@ class Summary(_Known):
         """Whether a prompt was answered at several steps."""
         if "step" not in self:
             return False
-        pairs = np.unique(np.stack([self.prompt, self["step"].astype(np.int64)]), axis=1)
-        return bool(pairs.shape[1] > self.prompts)
+        return np.unique(self.prompt * len(self.labels["step"]) + self["step"].astype(np.int64)).size > self.prompts
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:

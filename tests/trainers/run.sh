@@ -23,6 +23,8 @@ mkdir -p "$entry"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.0+cpu\n' > "$entry/METADATA"
 (cd "$here" && "$work/trl/bin/python" -c 'import sys, pathlib, tiny; tiny.save(pathlib.Path(sys.argv[1]))' "$logs/model")
 "$work/trl/bin/python" "$here/run_trl.py" "$logs/model" "$logs/trl" 5 'seq_max_k2<=0.2' "$root/tests/data/trainers/trl.json"
+"$work/trl/bin/python" -m torch.distributed.run --standalone --nproc-per-node 2 \
+  "$here/run_trl.py" "$logs/model" "$logs/two" 3 'seq_max_k2<=0.2' "$logs/two.json"
 
 environment others
 TRM_BOUNDS_LOG=$logs/verl TRM_BOUNDS_HORIZON=12 \

@@ -1,7 +1,7 @@
 """README's two lines in a real TRL with a real vLLM on the CPU.
 
 ``python run_trl.py MODEL LOG STEPS TRUST_REGION RECORD``: a tiny model, where the log goes, and where is recorded what
-TRL handed over and what it showed, for the tests that run without it.
+TRL handed over and what it showed, for the tests that run without it. ``torchrun`` starts it in several processes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def _linear(layer: object, remove_weight: object) -> None:
 # vLLM on the CPU packs weights where TRL's synchronisation does not reach them; this keeps them where they are
 layers.dispatch_cpu_unquantized_gemm = _linear
 
+from accelerate.utils import gather_object
 from datasets import Dataset
 from record import logged, write
 from trl import GRPOConfig, GRPOTrainer
@@ -107,10 +108,16 @@ def main(model: str, log: str, steps: str, trust_region: str, record: str) -> No
     )
     trainer.train()
     trainer._monitor.close()
-    rows = logged(log)
+    calls = gather_object([[{"inputs": call["inputs"]} for call in trainer.calls]])  # which waits for all files, too
+    processes, rows = trainer.accelerator.num_processes, logged(log)
     assert sorted(rows["step"].unique()) == list(range(int(steps)))
-    assert len(rows) == 16 * int(steps)
-    assert rows["prompt_id"].nunique() == len({x["prompt"] for call in trainer.calls for x in call["inputs"]})
+    assert sorted(rows["rank"].unique()) == list(range(processes))
+    assert len(rows) == 16 * processes * int(steps)
+    assert rows["prompt_id"].nunique() == len({x["prompt"] for own in calls for call in own for x in call["inputs"]})
+    rewards = torch.tensor([reward for call in trainer.calls for reward in call["rewards"]])[:, 0]
+    assert torch.equal(torch.tensor(rows["reward"]).sort().values.float(), rewards.sort().values)
+    if not trainer.accelerator.is_main_process:
+        return
     said = {"trl": trl.__version__, "vllm": vllm.__version__, "torch": torch.__version__}
     weights = trainer.reward_weights.tolist()
     history = [
