@@ -297,24 +297,12 @@ def _folded(cells: Cells) -> tuple[list[tuple[str, bool]], list[_Line]]:
         _Line(
             row[0],
             tuple(row[k] for k in under if row[k]),
-            tuple((_said(row[k]), is_number) for k, is_number in numbers.items() if k > 0),
+            tuple((row[k], is_number) for k, is_number in numbers.items() if k > 0),
             winner,
         )
         for row, winner in rows
     ]
     return [(titles[k], is_number) for k, is_number in numbers.items()], lines
-
-
-def _said(cell: str) -> str:
-    """Say of an interval that is open at an end what it says.
-
-    >>> _said("-0.117 to inf"), _said("-inf to 38.1"), _said("-inf to inf"), _said("0.1 to 0.2")
-    ('at least -0.117', 'at most 38.1', 'says nothing', '0.1 to 0.2')
-    """
-    low, to, high = cell.partition(" to ")
-    if to and low == "-inf":
-        return "says nothing" if high == "inf" else f"at most {high}"
-    return f"at least {low}" if to and high == "inf" else cell
 
 
 # --- pictures ------------------------------------------------------------------------------------------------------

@@ -131,6 +131,17 @@ class Interval(Record):
                 break
         return near(self.value, digits), low, high
 
+    def span(self) -> str:
+        """Return its two ends for people; what is open at an end says "at least", "at most" or nothing.
+
+        >>> Interval(0.0, -math.inf, 38.1, 0.95, Standing.MEASURED, "").span()
+        'at most 38.1'
+        """
+        _, low, high = self.texts()
+        if low == "-inf":
+            return "says nothing" if high == "inf" else f"at most {high}"
+        return f"at least {low}" if high == "inf" else f"{low} to {high}"
+
     def __str__(self) -> str:
         value, low, high = self.texts()
         return value if self.low == self.high == self.value else f"{value} [{low}, {high}]"

@@ -88,19 +88,13 @@ def whole(parts):
 UNDER_THE_NAME = {"family", "standing", "how", "from", "filled in", "what it does"}
 
 
-def said(cell):
-    """An interval without an end says so."""
-    cell = re.sub(r"^-inf to inf$", "says nothing", cell)
-    return typeset_text(re.sub(r"^(.+) to inf$", r"at least \1", re.sub(r"^-inf to (.+)$", r"at most \1", cell)))
-
-
 def as_on_the_page(cells):
     """What decides in columns, the rest under the name."""
     titles, rows = cells
     kept = [k for k, title in enumerate(titles) if title not in UNDER_THE_NAME]
     under = [k for k in range(len(titles)) if k not in kept]
     folded = [
-        [[said(row[k]) for k in kept], marked, typeset_text("; ".join(row[k] for k in under if row[k]))]
+        [[typeset_text(row[k]) for k in kept], marked, typeset_text("; ".join(row[k] for k in under if row[k]))]
         for row, marked in rows
     ]
     return [typeset_text(titles[k]) for k in kept], folded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -258,8 +259,9 @@ class Certificate(Result):
             if i is None:
                 rows.append(([name, "-", "", "", self.reasons.get(name, "")], False))
             else:
-                value, low, high = i.texts()
-                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.of or i.method], False))
+                empty = name.startswith("worst_case_error") and i.low == -math.inf
+                span = "says nothing" if empty and i.high > self.table.reward_spread else i.span()
+                rows.append(([name, i.texts()[0], span, i.standing.label, i.of or i.method], False))
         return ["estimate", "value", f"{100 * self.confidence:.6g}% interval", "standing", "how"], rows
 
     def guarantee_cells(self, *, measured: bool | None = None) -> Cells:
@@ -267,9 +269,8 @@ class Certificate(Result):
         rows: list[Row] = []
         for name, i in self.guarantees.intervals.items():
             if measured is None or measured == (i.standing is not Standing.ESTIMATED):
-                value, low, high = i.texts()
-                value = "-" if name in ENDS_ONLY else value
-                rows.append(([name, value, f"{low} to {high}", i.standing.label, i.of], False))
+                value = "-" if name in ENDS_ONLY else i.texts()[0]
+                rows.append(([name, value, i.span(), i.standing.label, i.of], False))
         return ["J(theta) - J(roll)", "value", f"{100 * self.confidence:.6g}% interval", "standing", "from"], rows
 
     def bound_cells(self) -> Cells:
@@ -296,10 +297,9 @@ class Certificate(Result):
         lines = []
         if self.noise_floor is not None:
             kl = self.noise_floor["kl_seq"]
-            above, low, high = kl.difference.texts()
             lines.append(
                 f"Noise floor: two forward passes of the same weights alone give kl_seq = {kl.first.texts()[0]}; what "
-                f"is above it is {above} ({low} to {high})."
+                f"is above it is {kl.difference.texts()[0]} ({kl.difference.span()})."
             )
         lines += [] if self.mask is None else [str(self.mask)]
         lines += [f"No {name}: {reason}" for name, reason in self.reasons.items()]

@@ -284,8 +284,7 @@ def _share(interval: Interval) -> str:
 
 def _shows(gain: Interval, where: str) -> str:
     """Say whether a lower limit of the gain is above 0."""
-    _, low, high = gain.texts()
-    return f"{'' if gain.low > 0.0 else 'not '}shown {where} ({low} to {high})"
+    return f"{'' if gain.low > 0.0 else 'not '}shown {where} ({gain.span()})"
 
 
 # --- the question --------------------------------------------------------------------------------------------------

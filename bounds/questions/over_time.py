@@ -121,10 +121,7 @@ class RunOverTime(Result):
             row = self.steps[name]
             kl, error, change = self.steps.estimate(name, "kl_seq"), row["worst_case_error"], row["improvement"]
             beyond = f"> {self.limit:g}" if kl.high > self.limit else ""
-            up, down = ("" if error is None else shown(error.high)), ""
-            if change is not None:
-                _, low, high = change.texts()
-                down = f"{low} to {high}"
+            up, down = ("" if error is None else shown(error.high)), ("" if change is None else change.span())
             rows.append(([name, near(kl.value), shown(kl.high), beyond, up, down], name == self.lost))
         return ["step", "KL of a response", "up to", "", "error up to", "reward changes by"], rows
 
@@ -147,8 +144,7 @@ class RunOverTime(Result):
         condition = " under what is assumed of the log (certify says what)" if assumed else ""
         total = []
         if (i := self.improvement_of_steps) is not None:
-            _, low, high = i.texts()
-            total = [f"Summed over {many(len(self.steps), 'step')}, J(theta) - J(roll) is {low} to {high}: {i.of}."]
+            total = [f"Summed over {many(len(self.steps), 'step')}, J(theta) - J(roll) is {i.span()}: {i.of}."]
         known = f"acceptance and improvement hold for every sample size{condition}, the others are asymptotic."
         if self.time_uniform:
             held = f"The intervals of one estimate hold at all steps at once (step k spends 1/(k (k+1))); {known}"
