@@ -1,17 +1,20 @@
 """The lab's task in a real TRL with a real vLLM: a log whose mismatch is that of an engine, and some staleness.
 
-``python lab/real_engine.py FOLDER [STEPS]``, in the environment of ``make test-trainers``. The base policy is the lab's
-as a GPT-2 of the Hugging Face form. vLLM samples in bfloat16 from weights that reach it every fourth step; the training
-is in float32. FOLDER gets a file a step, in which ``old_logprobs`` are those of vLLM's weights in the training's
-arithmetic: they say what of the mismatch is the engine and what is staleness.
+``python lab/real_engine.py FOLDER``, in the environment of ``make test-trainers``. The base policy is the lab's as a
+GPT-2 of the Hugging Face form. vLLM samples in bfloat16 from weights that reach it every fourth step; the training is
+in float32. FOLDER gets a file a step, in which ``old_logprobs`` are those of vLLM's weights in the training's
+arithmetic: they say what of the mismatch is the engine and what is staleness. FOLDER.json gets what TRL showed at each
+step, and the share of held-out problems that are solved after the last.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +32,24 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
+import bounds
 import bounds.training.trl
-from bounds.training import Monitor
-from lab.compare import BASE
+from bounds.masks.statistics import Tokens, pooled
+from bounds.training import Guard, Monitor
+from lab.compare import BASE, QUANTILE
 from lab.model import Transformer
-from lab.task import CHARACTERS, END, VOCABULARY, Task, is_right
+from lab.task import CHARACTERS, END, VOCABULARY, Task, decode, is_right
 from lab.train import new_model
 
 EVERY = 4  # steps between two synchronisations of vLLM's weights
+#: TRL's clip of each token's importance weight, and the trust region. Nothing is corrected where every weight is 1.
+METHODS: dict[str, tuple[float | None, float, str | None]] = {
+    "none": (1.0, 1.0 + 1e-6, None),
+    "token-is": (None, 1e6, None),
+    "clip": (0.8, 1.28, None),
+    "trm-max": (None, 1e6, "seq_max_k2<=0.05"),
+    "trm-avg": (None, 1e6, "seq_mean_k3<=0.001"),
+}
 
 
 def _linear(layer: Any, remove_weight: bool) -> None:
@@ -124,40 +137,77 @@ class Trainer(bounds.training.trl.TrustRegion, GRPOTrainer):
         self.vllm_generation.sync_weights = sometimes
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
+        if self.model.training and not torch.is_grad_enabled():
             self._monitor.by_engine = super()._get_per_token_logps_and_entropies(self._engine, *args, **kwargs)[0]
         return super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
 
 
-def main(folder: str, steps: str = "200") -> None:
-    """Train the base policy on the task, and log every step."""
+def solved(model: GPT2LMHeadModel, task: Task, count: int = 256) -> float:
+    """Return the share of held-out problems that the training policy (float32) solves at temperature 1."""
+    prompts, results = task.problems(np.random.default_rng(10**6), count)
+    torch.manual_seed(10**6)
+    tokens = torch.from_numpy(prompts)
+    written = model.eval().generate(
+        tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=task.horizon, do_sample=True, top_k=0
+    )
+    answers = (decode(row[task.prompt_length :]) for row in written)
+    ended = (text[: text.find(".") + 1] for text in answers)
+    return float(np.mean([is_right(text, int(value)) for text, value in zip(ended, results, strict=True)]))
+
+
+def thresholds(folder: Path) -> dict[str, float]:
+    """Return the quantile of each statistic that lab.compare takes, over the first half of the steps of a run."""
+    traces = bounds.read_traces(folder)
+    step = np.array(traces.labels["step"], dtype=int)
+    first = traces.select(step < (step.max() + 1) / 2)
+    tokens = Tokens(first.log_ratio, first.starts)
+    return {name: float(np.quantile(pooled(name, tokens), QUANTILE)) for name in ("seq_max_k2", "seq_mean_k3")}
+
+
+def main() -> None:
+    """Train the base policy on the task, and log every step; or say which thresholds a run gives."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--method", choices=METHODS, default="token-is")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--prompts", type=int, default=8, help="of a step, with 4 responses to each")
+    parser.add_argument("--guard", choices=("report", "guard", "certify"), help="judge every step on a quarter of them")
+    parser.add_argument("--thresholds", action="store_true", help="of the masks, from the run that stands in FOLDER")
+    given = parser.parse_args()
+    if given.thresholds:
+        print(thresholds(given.folder))
+        return
     task = Task()
     model = new_model(task)
     model.load_state_dict(torch.load(BASE, weights_only=True))
     twin = as_gpt2(model.float())
     tokens = torch.randint(0, VOCABULARY, (4, task.prompt_length + task.horizon))
     assert torch.allclose(model(tokens).log_softmax(-1), twin(tokens).logits.log_softmax(-1), atol=1e-4)
-    base = Path(folder).with_name(Path(folder).name + ".base")
+    base = given.folder.with_suffix(".base")
     twin.save_pretrained(base)
     tokenizer().save_pretrained(base)
-    rng = np.random.default_rng(0)
-    problems = [task.problem(rng) for _ in range(int(steps) * 8)]
+    rng = np.random.default_rng(given.seed)
+    problems = [task.problem(rng) for _ in range(given.steps * given.prompts)]
 
     def reward(completion_ids: list[list[int]], result: list[int], **others: Any) -> list[float]:
-        texts = ("".join(CHARACTERS[k] for k in ids) for ids in completion_ids)
-        return [float(is_right(text, value)) for text, value in zip(texts, result, strict=True)]
+        return [float(is_right(decode(ids), value)) for ids, value in zip(completion_ids, result, strict=True)]
 
+    low, high, region = METHODS[given.method]
     config = GRPOConfig(
-        output_dir=f"{folder}.out",
-        max_steps=int(steps),
-        per_device_train_batch_size=32,
+        output_dir=str(given.folder.with_suffix(".out")),
+        max_steps=given.steps,
+        seed=given.seed,
+        per_device_train_batch_size=4 * given.prompts,
         num_generations=4,
         max_completion_length=task.horizon,
+        loss_type="dr_grpo",
         logging_steps=1,
         report_to=[],
         save_strategy="no",
         use_cpu=True,
-        learning_rate=1e-4,
+        learning_rate=given.rate,
         lr_scheduler_type="constant",
         beta=0.0,
         use_vllm=True,
@@ -165,6 +215,8 @@ def main(folder: str, steps: str = "200") -> None:
         vllm_gpu_memory_utilization=0.1,
         vllm_max_model_length=task.prompt_length + task.horizon,
         vllm_importance_sampling_mode="token_truncate",
+        vllm_importance_sampling_clip_min=low,
+        vllm_importance_sampling_clip_max=high,
         model_init_kwargs={"dtype": "float32"},
     )
     trainer = Trainer(
@@ -172,11 +224,16 @@ def main(folder: str, steps: str = "200") -> None:
         reward_funcs=reward,
         args=config,
         train_dataset=Dataset.from_list([{"prompt": text, "result": value} for text, value in problems]),
-        log_dir=folder,
+        trust_region=region,
+        log_dir=str(given.folder),
+        guard=None if given.guard is None else Guard(mode=given.guard, seed=given.seed),
     )
+    started = time.perf_counter()
     trainer.train()
-    Path(f"{folder}.history.json").write_text(json.dumps(trainer.state.log_history), encoding="utf-8")
+    seconds = time.perf_counter() - started
+    found = {**vars(given), "folder": given.folder.name, "seconds": seconds, "score": solved(trainer.model, task)}
+    given.folder.with_suffix(".json").write_text(json.dumps({**found, "history": trainer.state.log_history}))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -120,6 +120,10 @@ class Trainer:
         old.load_state_dict(self.past[0])
         return sample(engine(old, self.run.precision), self.task, rng, prompts=prompts, group=group)
 
+    def take(self) -> None:
+        """Move the weights along the gradient."""
+        self.optimiser.step()
+
     def advance(self) -> dict[str, float]:
         """Take one step, and return what was seen before its update."""
         run = self.run
@@ -134,7 +138,7 @@ class Trainer:
         self.optimiser.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0).item()
-        self.optimiser.step()
+        self.take()
         self.past = [*self.past[1:], _copy(self.model)]
         self.step += 1
         seen |= {"reward": drawn.rewards.mean().item(), "length": drawn.mask.sum(1).float().mean().item()}

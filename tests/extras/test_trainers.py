@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import bounds
-from bounds.training import masked_surrogate_loss, prime_rl, skyrl, slime, trl, trust_region_mask
+from bounds.training import Guard, masked_surrogate_loss, prime_rl, skyrl, slime, trl, trust_region_mask
 
 RECORDED = Path(__file__).parents[1] / "data" / "trainers"
 
@@ -47,7 +47,7 @@ class ReplayedTRL:
         self.use_vllm = self.vllm_importance_sampling_correction = vllm
         self.max_completion_length = 24
         self.reward_weights = torch.tensor(weights)
-        self.accelerator = SimpleNamespace(process_index=rank)
+        self.accelerator = SimpleNamespace(process_index=rank, num_processes=1)
         self.model = SimpleNamespace(training=training)
         self.state = SimpleNamespace(global_step=0)
         self._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
@@ -166,6 +166,88 @@ def test_trl_without_vllm_says_what_is_missing_before_the_training():
         Trained(told["calls"], weights=[1.0], vllm=False, trust_region="seq_max_k2<=0.05")
     with pytest.raises(ValueError, match="only trainers that are a GRPOTrainer"):
         type("Other", (trl.TrustRegion,), {})()
+
+
+class GuardedTRL(ReplayedTRL):
+    """A GRPOTrainer whose policy is what was recorded, with ``model.bias`` added to each log-prob."""
+
+    num_iterations, scale_rewards, multi_objective_aggregation = 1, "group", "sum_then_normalize"
+
+    def __init__(self, calls, **options):
+        super().__init__(calls, weights=[1.0])
+        self.args = SimpleNamespace(steps_per_generation=2, gradient_accumulation_steps=2)
+        self.model = torch.nn.Linear(1, 1)
+        vars(self).update(options)
+
+    def create_optimizer(self):
+        self.optimizer = getattr(self, "optimizer", None) or torch.optim.SGD(self.model.parameters(), lr=0.25)
+        return self.optimizer
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        return {**batch, "num_items_in_batch": batch["completion_mask"].sum()}
+
+    def _get_per_token_logps_and_entropies(self, model, ids, attended, length):
+        assert not model.training
+        self.scored = (ids, attended)
+        recorded = tensors(self.call["batch"])
+        whole = torch.cat([recorded["prompt_ids"], recorded["completion_ids"]], dim=1)
+        rows = [int((whole == row).all(dim=1).nonzero()[0]) for row in ids]
+        return recorded["old_per_token_logps"][rows, :length] + model.bias, None, None
+
+    def update(self):
+        """Raise each log-prob by a quarter."""
+        for p in self.model.parameters():
+            p.grad = -torch.ones_like(p)
+        self.optimizer.step()
+
+
+class Guarded(trl.TrustRegion, GuardedTRL):
+    pass
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("report", 1.0), ("certify", 0.0)])
+def test_trl_learns_nothing_from_what_a_guard_holds_out_and_lets_it_judge_each_update(mode, kept):
+    told = recorded("trl")
+    guard = Guard(mode=mode, share=0.5)
+    trainer = Guarded(told["calls"], guard=guard)
+    assert trainer.create_optimizer() is trainer.create_optimizer()  # a second training wraps it no second time
+    bias = trainer.model.bias.item()
+    for call in told["calls"]:
+        batch = trainer._generate_and_score_completions(call["inputs"])
+        mask = tensors(call["batch"])["completion_mask"]
+        held = (batch["completion_mask"] == 0).all(dim=1)
+        prompts = [
+            {row["prompt"] for row, out in zip(call["inputs"], held, strict=True) if out == part} for part in (0, 1)
+        ]
+        assert all(prompts)
+        assert not set.intersection(*prompts)
+        assert torch.equal(batch["completion_mask"][~held], mask[~held])
+        assert batch["num_items_in_batch"] == mask[~held].sum()
+        trainer.update()
+        assert trainer.scored[1][:, -mask.shape[1] :].equal(mask[held])  # what is scored attends to all its tokens
+        assert trainer.model.training
+    assert guard.step == told["calls"][-1]["step"] + 1
+    assert trainer.model.bias.item() == pytest.approx(bias + 0.25 * len(told["calls"]) * kept)
+    shown = trainer._metrics["train"]
+    assert shown["guard/kept"] == [kept] * len(told["calls"])
+    assert len(shown["guard/low"]) == len(told["calls"])
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"accelerator": SimpleNamespace(process_index=0, num_processes=2)}, "one process"),
+        ({"num_iterations": 2}, "num_iterations=1"),
+        ({"args": SimpleNamespace(steps_per_generation=4, gradient_accumulation_steps=2)}, "steps_per_generation="),
+        ({"scale_rewards": "batch"}, "scale_rewards='group' or 'none'"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation="),
+    ],
+)
+def test_trl_refuses_a_guard_where_held_out_responses_would_reach_the_update(options, needed):
+    with pytest.raises(ValueError, match=f"^a guard needs {needed}"):
+        Guarded([], guard=Guard(), **options)
+    Guarded([], **options)
 
 
 # --- verl -----------------------------------------------------------------------------------------------------------
