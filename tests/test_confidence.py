@@ -193,13 +193,13 @@ def _peeking(values, confidence, **options):
     def end(data, low, high, alpha):
         return lower_limit(data, low, Bets(np.where(data > data.mean(), 0.9, 0.1), np.ones(1)), alpha)
 
-    return two_sided(end, values, confidence, *options.values(), "both", Standing.MEASURED, "wrong")
+    return two_sided(end, values, confidence, *options.values(), Standing.MEASURED, "wrong")
 
 
 def _centered(values, confidence, **options):
     """An interval that is far too narrow."""
     end = lambda data, low, high, alpha: float(data.mean()) - 0.01  # noqa: E731
-    return two_sided(end, values, confidence, *options.values(), "both", Standing.MEASURED, "wrong")
+    return two_sided(end, values, confidence, *options.values(), Standing.MEASURED, "wrong")
 
 
 @pytest.mark.parametrize("wrong", [_pooled_hoeffding, _peeking, _centered, student_t])
