@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
 import bounds
+from bounds.certificate.findings import AGAINST, CLOSES_NOTHING, Kind
 from bounds.certificate.gate import Gate, Met, exit_code, gate
 
 ALL = ("b_star<=9", "b_star_upper<=9", "kl_seq<=9", "tv_seq<=1", "improvement>=-1", "reward>=0", "mean_ratio<=9")
@@ -48,11 +52,17 @@ def flipped(i, k, row):
     return np.minimum(row["rollout_logprobs"] + 0.2, 0.0)
 
 
+def shaken(row):
+    return row["rollout_logprobs"] + np.log1p(0.05 * np.cos(np.arange(12.0) * row["rollout_logprobs"][0]))
+
+
 FOOLED = {
     "advantages": {"reward": lambda i, k, row: (-1.0) ** k * (1 + i % 3), "reward_range": (-9.0, 9.0)},
     "filtered": {"group": 4, "reward": lambda i, k, row: float(k % 2)},
     "copies": {"train_logprobs": lambda i, k, row: row["rollout_logprobs"]},
     "misread": {"train_logprobs": flipped},
+    "another temperature": {"train_logprobs": lambda i, k, row: 1.02 * row["rollout_logprobs"]},
+    "fillers": {"train_logprobs": lambda i, k, row: np.where(np.arange(12) == i, -100.0, shaken(row))},
     "exact columns of others": {"kl": lambda i, k, row: np.zeros(12)},
 }
 
@@ -162,18 +172,68 @@ def test_tokens_that_no_policy_chose_show_no_gain():
     assert [g.met for g in gates] == [Met.UNDECIDED] * 2 + [Met.YES]
 
 
-def test_ids_of_responses_meet_nothing_and_no_ids_are_an_assumption():
+def test_ids_of_responses_meet_nothing():
     rate = np.random.default_rng(3).beta(0.3, 0.3, 64)
     luck = np.random.default_rng(4).random((64, 8))
     named = log(prompt_id=lambda i, k, row: f"p{i}-{k}", reward=lambda i, k, row: float(luck[i, k] < rate[i]), tokens=4)
     (said, *_) = asked(named, "improvement>=-1", "kl_seq<=9")
     assert said.met is Met.UNDECIDED
     assert "is it one prompt, answered several times?" in said.why
-    unnamed = bounds.TraceSet.from_records(
-        [{n: v for n, v in row.items() if n != "prompt_id"} for row in rows()], horizon=16, train_policy="held-out"
-    )
-    assert {g.met for g in asked(unnamed, "improvement>=-1", "kl_seq<=9")} == {Met.YES}
-    assert "ungrouped" in [a.what for a in bounds.certify(unnamed).assumptions]
+
+
+def test_what_nobody_said_leaves_gates_open_until_somebody_does(tmp_path):
+    """Responses without a prompt, and without a policy token: what is assumed of them is said, and then holds."""
+    path, both = tmp_path / "log.jsonl", ("improvement>=-1", "kl_seq<=9")
+    unnamed = [{n: v if n == "reward" else v.tolist() for n, v in r.items() if n != "prompt_id"} for r in rows()]
+    path.write_text("".join(f"{json.dumps(r)}\n" for r in unnamed))
+    read = partial(bounds.open_log, path, horizon=16, train_policy="held-out", logprob_dtype="bfloat16")
+    left = list(asked(read(), *both))
+    assert {g.met for g in left} == {Met.UNDECIDED}
+    assert all("--group-size N: every N rows answer one prompt; 1: each its own" in g.why for g in left)
+    assert "ungrouped" in [a.what for a in bounds.certify(read()).assumptions]
+    assert bounds.certify(read()).verdict.word != "NOTHING MEASURED"
+    assert {g.met for g in asked(read(group_size=1), *both)} == {Met.YES}
+    masked = [{**r, "mask": np.full(12, k != 3)} for k, r in enumerate(rows())]
+    read = partial(bounds.TraceSet.from_records, masked, horizon=16, train_policy="held-out", logprob_dtype="bfloat16")
+    left = list(asked(read(), *both))
+    assert {g.met for g in left} == {Met.UNDECIDED}
+    assert all("(first: row 3) (name them, --leave-out ROW" in g.why for g in left)
+    assert {g.met for g in asked(read(leave_out=("row 3",)), *both)} == {Met.YES}
+
+
+def test_a_cap_on_tokens_bounds_responses_of_a_length_that_was_said():
+    """Without a horizon the longest response seen is no cap: .001 times 12 would meet what .001 times 4096 does not."""
+    few = bounds.TraceSet.from_records(rows(noise=0.001), train_policy="held-out", logprob_dtype="bfloat16")
+    said = list(asked(few, "b_star<=0.1", assume={"delta": 1e-3}))
+    assert [g.met for g in said] == [Met.UNDECIDED]
+    assert said[0].why.endswith("is taken for the generation cap (say --horizon T)")
+    assert {g.met for g in asked(few, "b_star<=0.1", "improvement>=-1")} == {Met.YES}  # nothing there needs a cap
+
+
+SEVERAL = {
+    "steps": {"step": lambda i, k, row: i % 2},
+    "steps, of which one has no name": {"step": lambda i, k, row: 1 if i % 2 else None},
+    "versions": {"weight_version": lambda i, k, row: k % 2},
+    "versions, of which one has no name": {"weight_version": lambda i, k, row: 1 if k % 2 else None},
+    "versions of tokens": {"weight_version": lambda i, k, row: [7] * 5 + [8] * 7},
+}
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_bets_on_a_mean_over_several_policies_meet_nothing(kind):
+    """One may have learned from responses of another; of divergences nothing is lost."""
+    several = log(**SEVERAL[kind])
+    gains = list(asked(several, "improvement>=-1", "improvement_these_prompts>=-1", "improvement_hoeffding>=-1"))
+    assert {g.met for g in gains} == {Met.UNDECIDED}
+    assert all("improvement_of_steps or trm-bounds steps" in g.why for g in gains)
+    assert {g.met for g in asked(several, "kl_seq<=9", "b_star<=9", "tv_seq<=1")} == {Met.YES}
+    assert "steps" in {a.what for a in bounds.certify(several).assumptions}
+    assert bounds.certify(several).improvement.standing is bounds.Standing.ASSUMED
+    if "steps" in kind:
+        assert next(asked(several, "improvement_of_steps>=-2")).met is Met.YES
+    else:  # versions of one step are what an asynchronous engine samples with
+        one = log(step=lambda i, k, row: 4, **SEVERAL[kind])
+        assert next(asked(one, "improvement>=-1")).met is Met.YES
 
 
 def test_one_ratio_on_every_token_takes_kl_from_k1():
@@ -243,6 +303,19 @@ def test_the_code_of_several():
     assert exit_code([]) == exit_code([gates[Met.YES]]) == 0
     assert exit_code([gates[Met.UNDECIDED], gates[Met.YES]]) == 3
     assert exit_code([gates[Met.UNDECIDED], gates[Met.NO]]) == 1
+
+
+def test_of_several_requirements_one_that_is_false_keeps_the_code_from_0():
+    """So the code is 0 by chance no more often than that one is met: each may have all of the error."""
+    for codes in itertools.product(Met, repeat=3):
+        found = exit_code(Gate("x<=1", met, "") for met in codes)
+        assert (found == 0) is all(met is Met.YES for met in codes)
+        assert (found == 1) is any(met is Met.NO for met in codes)
+
+
+def test_every_kind_closes_something_or_says_why_not():
+    assert set(AGAINST).isdisjoint(CLOSES_NOTHING)
+    assert {*AGAINST, *CLOSES_NOTHING} == set(Kind)
 
 
 def test_masks_and_steps_say_no_more_than_the_certificate():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -58,8 +59,10 @@ class Certificate(Result):
         Why something cannot be estimated or guaranteed.
     assumptions : tuple of Assumption
         What was taken for granted.
-    waived : tuple of Kind
-        Kinds of findings that what was assumed makes harmless.
+    waived : mapping of Kind to pattern
+        Kinds of findings that do no harm here, by what was assumed or is not used, and to what: how its names begin.
+    unsaid : tuple of Kind
+        Kinds of findings that say what nobody declared, and nothing against it.
 
     Examples
     --------
@@ -89,7 +92,8 @@ class Certificate(Result):
     reasons: Mapping[str, str]
     findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
-    waived: tuple[Kind, ...] = field(default=(), metadata={"json": False})
+    waived: Mapping[Kind, str] = field(default_factory=dict, metadata={"json": False})
+    unsaid: tuple[Kind, ...] = field(default=(), metadata={"json": False})
     schema_version: ClassVar = 1
     derived: ClassVar = (
         "schema_version", "verdict", "bounds", "withheld", "b_star", "reward_interval", "improvement", "hypotheses",
@@ -194,8 +198,13 @@ class Certificate(Result):
 
     def against(self, name: str, beside: Collection[Kind] = ()) -> Finding | None:
         """Return the first finding, of no kind in ``beside``, that speaks against what a quantity rests on."""
-        told = (f for f in self.findings if f.kind not in self.waived and f.kind not in beside)
-        return next((f for f in told if name.startswith(AGAINST.get(f.kind, ()))), None)
+        told = (f for f in self.findings if f.kind not in beside)
+        return next((f for f in told if self._closes(f.kind, name)), None)
+
+    def _closes(self, kind: Kind, name: str) -> bool:
+        """Return whether no requirement of a quantity is met beside a finding of a kind."""
+        closed, waived = (names.get(kind) for names in (AGAINST, self.waived))
+        return closed is not None and bool(re.match(closed, name)) and (waived is None or not re.match(waived, name))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each estimate, and for each interval of J(theta) - J(roll)."""

@@ -16,6 +16,8 @@ from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate, without_upper_ends
 from bounds.certificate.findings import (
     OF_DIVERGENCE,
+    SUPREMA,
+    UNSAID,
     Finding,
     Kind,
     advised,
@@ -165,9 +167,9 @@ def certify(
         side=side,
         ratio_max=largest_ratio(summary, assumed) if bounds.absolutely_continuous else None,
     )
-    waived = tuple(kind for kind, names in _WAIVED_BY.items() if not assumed.keys().isdisjoint(names))
-    if summary.left_out.ungrouped.count and sum(f.kind is Kind.UNGROUPED for f in seen) == 1:
-        waived += (Kind.UNGROUPED,)  # what is assumed of responses without an id says it
+    waived = {kind: "" for kind, names in _WAIVED_BY.items() if not assumed.keys().isdisjoint(names)}
+    waived |= _harmless(summary, assumed)
+    unnamed = summary.left_out.ungrouped.count and sum(f.kind is Kind.UNGROUPED for f in seen) == 1
     guaranteed, why_not = _unless_refuted(guaranteed, seen, summary, waived)
     unknown_policy = Assumption("train_policy", "unknown", "theta did not learn from these responses")
     as_sampled = (
@@ -196,6 +198,7 @@ def certify(
         reasons={**why_not, **found.reasons},
         findings=tuple(f if f.look else advised(f, summary) for f in seen),
         waived=waived,
+        unsaid=(*UNSAID, Kind.UNGROUPED) if unnamed else UNSAID,
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in bounds.table.assumptions if a.what not in assumed),
@@ -209,8 +212,20 @@ def certify(
     )
 
 
+def _harmless(summary: Summary, assumed: Mapping[str, Any]) -> dict[Kind, str]:
+    """Return kinds of what nobody said that nothing rests on here, or not what is named."""
+    found = {}
+    if not summary.several_steps:
+        found[Kind.MIXTURE] = ""  # weight versions of one step
+    if not summary.left_out.unsaid:
+        found[Kind.LEFT_OUT] = ""
+    if assumed.keys().isdisjoint({*SUPREMA, "support_gap"}):  # what is summed over a response needs no cap
+        found[Kind.HORIZON] = "b_star|improvement"
+    return found
+
+
 def _unless_refuted(
-    found: Guarantees, seen: list[Finding], summary: Summary, waived: tuple[Kind, ...]
+    found: Guarantees, seen: list[Finding], summary: Summary, waived: Mapping[Kind, str]
 ) -> tuple[Guarantees, dict[str, str]]:
     """Return what is guaranteed, or nothing and why; if it contradicts itself, that is added to what was seen."""
     if not found.intervals:

@@ -134,26 +134,40 @@ OF_DIVERGENCE = (
     *("kl_seq", "kl_seq_k3", "mean_kl_token", "chi2_seq"),
     *("worst_case_error", "error_above", "error_below"),
 )
-_OF_GAIN = ("improvement", "surrogate_gain")
+_EVERYTHING = ""
+_OF_GAIN = "improvement|surrogate_gain|error_(above|below)"
 #: What has an asymptotic interval alone.
-_ESTIMATED = (
-    *("kl_seq", "mean_kl_token", "chi2_s", "tv_sum", "surrogate_gain", "error_"),
-    *("b_star", "improvement_asymptotic", "improvement_by"),
-)
-_EVERYTHING = ("",)
+_ESTIMATED = "kl_seq|mean_kl_token|chi2_s|tv_sum|surrogate_gain|error_|b_star|improvement_asymptotic|improvement_by"
 
-#: Kinds that no requirement is met beside: how the names begin of the quantities that rest on what they speak against.
-AGAINST: Mapping[Kind, tuple[str, ...]] = {
+#: Kinds beside which no requirement is met of some quantities: a pattern of how their names begin. They rest on what
+#: the finding speaks against, or on what nobody said.
+AGAINST: Mapping[Kind, str] = {
     **{kind: _EVERYTHING for kind in Kind if kind.refutes or kind in DOUBTS},
-    **dict.fromkeys((Kind.CONTRADICTION, Kind.REPEATED, Kind.UNGROUPED), _EVERYTHING),
+    **dict.fromkeys((Kind.CONTRADICTION, Kind.REPEATED, Kind.UNGROUPED, Kind.LEFT_OUT), _EVERYTHING),
+    **dict.fromkeys((Kind.FILLERS, Kind.TEMPERATURE), _EVERYTHING),  # are these the log-probs of what was sampled?
     Kind.EQUAL_REWARDS: _OF_GAIN,
-    Kind.TRAIN_POLICY_UNKNOWN: ("improvement",),
-    Kind.HEAVY_TAIL: (*OF_DIVERGENCE, "b_star", "improvement_by_surrogate"),
-    Kind.EXACT_COLUMNS: ("kl_seq", "tv_sum", "mean_kl_token", "b_star", "improvement_by_surrogate"),
-    Kind.PADDING: ("mean_", "acceptance"),
+    Kind.TRAIN_POLICY_UNKNOWN: _OF_GAIN,
+    Kind.MIXTURE: "improvement(?!_of_steps)",  # bets on a mean; those on a sum allow policies that learned between
+    Kind.HORIZON: "b_star|improvement|worst_case_error_measured",
+    Kind.HEAVY_TAIL: "|".join((*OF_DIVERGENCE, "b_star", "improvement_by_surrogate")),
+    Kind.EXACT_COLUMNS: "kl_seq|tv_sum|mean_kl_token|b_star|improvement_by_surrogate",
+    Kind.PADDING: "mean_|acceptance",
     Kind.FEW_PROMPTS: _ESTIMATED,
-    Kind.FORCED_TOKENS: (*_OF_GAIN, "tv_"),
+    Kind.FORCED_TOKENS: f"{_OF_GAIN}|tv_",
 }
+#: The other kinds, and why no requirement is open beside them.
+CLOSES_NOTHING: Mapping[Kind, str] = {
+    Kind.SUPPORT_GAP: "what misses theta's mass off roll's support has no upper end, or is withdrawn",
+    Kind.COPIED_OLD: "what old log-probs would tell apart is not estimated",
+    Kind.OVERFLOW: "what is infinite has no end that would meet anything",
+    Kind.READING: "what was read is judged as it is",
+    Kind.MISSING: "it was asked to leave them out, or they are too few to matter",
+    Kind.ROUNDING: "it adds to a divergence, by its floor",
+    Kind.PROMPTS_RETURN: "what would speak of new prompts is withheld",
+    Kind.MASK: "it is about the mask that was asked about, and its numbers say the same",
+}
+#: Kinds that say what nobody declared, and nothing against it: what is guaranteed is assumed, and no gate is met.
+UNSAID = (Kind.TRAIN_POLICY_UNKNOWN, Kind.MIXTURE, Kind.LEFT_OUT, Kind.HORIZON)
 
 
 def refuting(found: Iterable[Finding]) -> Finding | None:
@@ -541,39 +555,50 @@ def _say_equal_rewards(s: Summary, look: Look) -> Iterable[Finding]:
 # --- what is read as one log ---------------------------------------------------------------------------------------
 
 
-def _names(s: Summary, label: str) -> list[str]:
-    return [name for name in s.labels.get(label, ()) if name]
-
-
-def _span(names: list[str]) -> str:
-    """Return the first and the last of some names."""
+def _span(s: Summary, label: str) -> tuple[int, str]:
+    """Return how many names a label has, and the first and the last of them, in brackets."""
+    names = [name for name in s.labels[label] if name]
     try:
         order = sorted(names, key=float)
     except ValueError:
         order = sorted(names)
-    return f"{order[0]} to {order[-1]}"
+    ends = " to ".join(dict.fromkeys((order[0], order[-1])))
+    return len(s.labels[label]), f"({ends}{', and responses that name none' if '' in s.labels[label] else ''})"
 
 
 def _say_steps(s: Summary, look: Look) -> Iterable[Finding]:
-    names = _names(s, "step")
-    if len(names) > 1:
+    if len(s.labels.get("step", ())) > 1:
+        n, span = _span(s, "step")
         text = (
-            f"the log holds {len(names)} steps ({_span(names)}), each with its own two policies: what is said is about "
+            f"the log holds {n} steps {span}, each with its own two policies: what is said is about "
             "their mixture (over_time tells them apart)"
         )
         yield Kind.MIXTURE.finding(text, len(s))
 
 
+def _look_versions(part: Part) -> Look:
+    """Count responses that more than one version of the weights drew."""
+    versions, starts = part.traces.versions, part.traces.starts
+    if versions is None:
+        return Look()
+    changes = np.concatenate([[0], np.cumsum(versions[1:] != versions[:-1])])
+    several = np.flatnonzero(changes[starts[1:] - 1] > changes[starts[:-1]])
+    return Look(Seen(several.size, part.traces.where[several[0]])) if several.size else Look()
+
+
 def _say_versions(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that versions within a step are mixed; that steps have different ones is said of the steps."""
-    names = _names(s, "weight_version")
-    if len(names) < 2:
-        return
+    n, names = look.seen.count, s.labels.get("weight_version", ())
     step = s["step"] if "step" in s else np.zeros(len(s))
-    pairs = len(s.labels["weight_version"]) * step + s["weight_version"]
+    pairs = len(names) * step + s["weight_version"] if names else step
     if np.unique(pairs).size > np.unique(step).size:
-        text = f"{len(names)} weight versions are mixed ({_span(names)}): the rollout policy is not one policy"
-        yield Kind.MIXTURE.finding(text, len(s))
+        several, span = _span(s, "weight_version")
+        text = f"{several} weight versions are mixed {span}: the rollout policy is not one policy"
+    elif n:
+        text = f"{many(n, 'response')} drawn by several weight versions each (first: {look.seen.first})"
+    else:
+        return
+    yield Kind.MIXTURE.finding(text, len(s))
 
 
 def _say_repeated(s: Summary, look: Look) -> Iterable[Finding]:
@@ -1154,15 +1179,15 @@ def _say_notes(s: Summary, look: Look) -> Iterable[Finding]:
 def _say_left_out(s: Summary, look: Look) -> Iterable[Finding]:
     out = s.left_out
     all_of_them = len(s) + out.empty.count + out.dropped.count + out.asked.count
+    if n := out.empty.count:
+        text = f"{n} of {all_of_them} responses have no policy token and are left out (first: {out.empty.first})"
+        yield Kind.LEFT_OUT.finding(text, n, out.empty.first)
     if names := len(s.reading.leave_out):
         text = (
             f"{out.asked.count} of {all_of_them} responses are left out, as asked by {many(names, 'name')}: what is "
             "said assumes that they are like the others"
         )
         yield Kind.LEFT_OUT.finding(text, out.asked.count, out.asked.first)
-    if n := out.empty.count:
-        text = f"{n} of {all_of_them} responses have no policy token and are left out (first: {out.empty.first})"
-        yield Kind.LEFT_OUT.finding(text, n, out.empty.first)
     if n := out.dropped.count:
         text = (
             f"{n} of {all_of_them} responses have missing values and were dropped, as asked: what is said holds for "
@@ -1175,7 +1200,7 @@ def _say_left_out(s: Summary, look: Look) -> Iterable[Finding]:
     if n := out.ungrouped.count:
         text = (
             f"{many(n, 'response')} without prompt_id: each counts as a prompt of its own "
-            "(group_size, --group-size N: every N rows answer one prompt)"
+            "(group_size, --group-size N: every N rows answer one prompt; 1: each its own)"
         )
         yield Kind.UNGROUPED.finding(text, n)
 
@@ -1262,7 +1287,7 @@ CHECKS: tuple[Check, ...] = (
     Check("temperature", _say_relation, _look_relation),
     Check("ungrouped", _say_ungrouped),
     Check("steps", _say_steps, across_steps=True),
-    Check("versions", _say_versions),
+    Check("versions", _say_versions, _look_versions),
     Check("unequal groups", _say_unequal, needs="reward"),
     Check("filtered", _say_filtered, needs="reward"),
     Check("advantages", _say_advantages, needs="reward"),

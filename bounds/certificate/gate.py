@@ -23,6 +23,12 @@ _WORDS = {Met.YES: "holds", Met.NO: "does not hold", Met.UNDECIDED: "is undecide
 #: What would decide a requirement that a finding stands against.
 _WOULD_DECIDE = {
     Kind.TRAIN_POLICY_UNKNOWN: "say --train-policy before-update or held-out, whichever is so",
+    Kind.MIXTURE: (
+        "one step may have learned from another's responses: ask improvement_of_steps or trm-bounds steps, whose bets "
+        "allow it; versions within one step need its number in each row (step)"
+    ),
+    Kind.LEFT_OUT: "name them, --leave-out ROW ..., if they are like the others, in reward, too",
+    Kind.HORIZON: "say --horizon T",
     Kind.COPIED: "log what the training engine computes, or, if both are the same for certain, --assume delta=0",
 }
 
@@ -52,14 +58,15 @@ def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: fl
     """
     ends = {"lower": lower.quantity(name, upper=False), "upper": upper.quantity(name, upper=True)}
     required = f"{name}{sign}{limit:g}"
-    if (against := upper.against(name) or crossed(lower, upper)) is not None:
+    near, far = ("upper", "lower") if sign == "<=" else ("lower", "upper")
+    end, other = ends[near], ends[far]
+    against = upper.against(name, beside=upper.unsaid if end is None else ()) or crossed(lower, upper)
+    if against is not None:
         would = _WOULD_DECIDE.get(against.kind)
         return Gate(required, Met.UNDECIDED, f"{against.text}{f' ({would})' if would else ''}")
-    near, far = ("upper", "lower") if sign == "<=" else ("lower", "upper")
-    if (end := ends[near]) is None:
+    if end is None:
         return Gate(required, Met.UNDECIDED, upper.reasons.get(name, "nothing more than optimistic is known of it"))
     held = end <= limit if sign == "<=" else end >= limit
-    other = ends[far]
     refuted = not held and other is not None and (other > limit if sign == "<=" else other < limit)
     which, at = (far, other) if refuted and other is not None else (near, end)
     text = shown(at, 4) if which == "upper" else shown_down(at, 4)

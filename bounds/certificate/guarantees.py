@@ -254,7 +254,7 @@ def of_steps(summary: Summary, gain: Gain) -> Interval | None:
     versions that rise by one say of an updated theta; ``of`` says what it is. Of prompts that were answered at several
     steps it is the sum for these prompts: as draws of new ones they would count as often as they were answered.
     """
-    if not summary.several_steps:
+    if "step" not in summary or not summary.several_steps:
         return None
     _, step = summary.labels_in_order("step")
     found = gain.summed(step, these=summary.prompts_recur)

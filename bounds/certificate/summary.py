@@ -295,8 +295,10 @@ class Summary(_Known):
 
     @property
     def several_steps(self) -> bool:
-        """Whether the policies of one step may depend on the responses of another."""
-        return "step" in self and len(self.labels["step"]) > 1
+        """Whether some policies may depend on responses of others: at several steps; without, of several versions."""
+        if "step" in self:
+            return len(self.labels["step"]) > 1
+        return len(self.labels.get("weight_version", ())) > 1 or self.looks["versions"].seen.count > 0
 
     @property
     def prompts_recur(self) -> bool:
@@ -310,7 +312,7 @@ class Summary(_Known):
         """What had to be assumed to call its responses a sample."""
         out = self.left_out
         found = (
-            ("left_out", out.empty.count - out.padding + out.dropped.count + out.asked.count,
+            ("left_out", out.unsaid + out.dropped.count + out.asked.count,
              "responses that were left out are like the others, in reward, too"),
             ("ungrouped", out.ungrouped.count, "no two of the responses without a prompt_id answer one prompt"),
         )  # fmt: skip

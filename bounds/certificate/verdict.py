@@ -125,7 +125,7 @@ def verdict(c: Certificate) -> Verdict:
 
 def _against(c: Certificate) -> Finding | None:
     """Return what speaks against the hypotheses of a gain: not what is unknown, nor what no gain can be seen in."""
-    return c.against("improvement", beside=(Kind.TRAIN_POLICY_UNKNOWN, Kind.EQUAL_REWARDS))
+    return c.against("improvement", beside=(*c.unsaid, Kind.EQUAL_REWARDS))
 
 
 def _flat(c: Certificate) -> bool:

@@ -66,7 +66,7 @@ def _requirements(ctx: click.Context, _: click.Parameter, texts: Sequence[str]) 
 @option("--assume", multiple=True, callback=_assumptions, metavar="NAME=VALUE",
         help="what no sample shows: delta=1e-3 (repeatable)")  # fmt: skip
 @option("--require", multiple=True, callback=_requirements, metavar="QUANTITY<=VALUE",
-        help="else exit 1, or 3 if undecided (repeatable)")  # fmt: skip
+        help="else exit 1, or 3 if undecided; 0 where all hold")  # fmt: skip
 @option("--candidates", type=int, default=1, metavar="K", rare=True,
         help="one of K policies is chosen by these responses: each spends 1/K of the error")  # fmt: skip
 @option("--noise-floor", type=FILE, metavar="FILE", rare=True, help="a log of the same weights, scored twice")

@@ -69,6 +69,11 @@ class LeftOut:
     asked: Seen = Seen()  # responses that were left out by name
     names: tuple[str, ...] = ()  # by which
 
+    @property
+    def unsaid(self) -> int:
+        """How many responses without a policy token nobody asked to leave out."""
+        return self.empty.count - self.padding
+
     def __add__(self, other: LeftOut) -> LeftOut:
         return LeftOut(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
