@@ -15,7 +15,7 @@ test: lint
 test-extras: $(VENV)/.extras chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/extras
 
-# the hooks inside the real trainers: by hand, since it installs 5 GB; docs/trainers.md has the dates
+# the hook inside TRL and a real vLLM: by hand, since it installs 4 GB; docs/trainers.md has the dates
 test-trainers: $(VENV)/.extras
 	tests/trainers/run.sh
 	$(BIN)/python -m pytest tests/extras/test_trainers.py
@@ -69,9 +69,10 @@ $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 	touch $@ $(VENV)/.core
 
 # torch and transformers are pinned, so that every machine tests the same release
-$(VENV)/.extras: pyproject.toml $(VENV)/.dev
+$(VENV)/.extras: pyproject.toml tests/trainers/others.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet torch==2.13.0 safetensors transformers==5.24.0
 	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,ray,browser,loggers]'
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/trainers -r tests/trainers/others.txt
 	touch $@
 
 # the report page is looked at by a real browser; where there is none and apt cannot bring it, its tests fail and say so

@@ -1,6 +1,7 @@
 """The hooks of :mod:`bounds.training` on what the real trainers handed to them, which ``tests/trainers`` recorded.
 
-``make test-trainers`` runs the same hooks inside the real packages, and records again; docs/trainers.md has the dates.
+``test_real_trainers.py`` runs the hooks inside verl and SkyRL, ``make test-trainers`` inside TRL, and records again;
+docs/trainers.md has the dates.
 """
 
 from __future__ import annotations
