@@ -17,7 +17,7 @@ import numpy as np
 from bounds._checks import integer
 from bounds.masks.mask import Mask
 from bounds.training._step_files import LOGGER, StepFiles
-from bounds.training._tensors import checked, k3, log_ratio
+from bounds.training._tensors import centred, checked, k3, log_ratio, on_host
 from bounds.training.logits import Divergences
 from bounds.training.response_mask import criterion_values, response_mask, trust_region_mask
 
@@ -88,6 +88,7 @@ class Monitor:
         environments: Any = None,
         weight_versions: Any = None,
         exact: Divergences | None = None,
+        advantages: Tensor | None = None,
         keep: Tensor | None = None,
         evaluation: bool = False,
     ) -> dict[str, float]:
@@ -107,6 +108,9 @@ class Monitor:
             Ids, and log-probs of the sampling weights in the training engine: for the file.
         exact : Divergences, optional
             From :func:`divergences_from_logits`: kl_seq is then exact, and the file holds them.
+        advantages : tensor [B], optional
+            That of each response, which off-policy sequence masking looks at; without it, the reward minus the mean of
+            its prompt in this batch.
         keep : tensor [B] of bool, optional
             What was kept, where it is known already; else the rule decides here.
         evaluation : bool
@@ -123,7 +127,9 @@ class Monitor:
         if self._failed:
             return {}
         with self.guard():
-            seen = self._scalars(rollout_logprobs, train_logprobs, mask, exact, keep)
+            if advantages is None and self.rule is not None and self.rule.needs_advantage and keep is None:
+                advantages = centred(rewards, prompt_ids, rollout_logprobs.device)
+            seen = self._scalars(rollout_logprobs, train_logprobs, mask, exact, advantages, keep)
             if self.folder is not None and not evaluation:
                 grids = {
                     "rollout_logprobs": rollout_logprobs,
@@ -137,7 +143,7 @@ class Monitor:
                     "weight_version": weight_versions,
                     **({} if exact is None else {f.name: getattr(exact, f.name) for f in fields(exact)}),
                 }
-                self._log(step, {name: _on_host(x) for name, x in grids.items() if x is not None})
+                self._log(step, {name: on_host(x) for name, x in grids.items() if x is not None})
             return seen
         return {}
 
@@ -163,7 +169,13 @@ class Monitor:
             self._files.close()
 
     def _scalars(
-        self, rollout: Tensor, train: Tensor, mask: Tensor, exact: Divergences | None, keep: Tensor | None
+        self,
+        rollout: Tensor,
+        train: Tensor,
+        mask: Tensor,
+        exact: Divergences | None,
+        advantages: Tensor | None,
+        keep: Tensor | None,
     ) -> dict[str, float]:
         import torch
 
@@ -171,7 +183,7 @@ class Monitor:
         kl = None if exact is None else exact.kl
         with torch.no_grad():
             if keep is None and self.rule is not None:
-                keep = trust_region_mask(rollout, train, mask, self.rule, kl=kl)
+                keep = trust_region_mask(rollout, train, mask, self.rule, kl=kl, advantages=advantages)
             d = log_ratio(rollout.double(), train.double(), policy)
             found = _scalars(d, rollout, train, policy, kl)
             found |= {} if keep is None else self._acceptance(keep, policy)
@@ -182,7 +194,7 @@ class Monitor:
                 LOGGER.warning(
                     "the trust region keeps %.1f %% of the responses: next to nothing is learned%s",
                     100 * seen["acceptance"],
-                    "" if self.rule is None else _thresholds(self.rule, d, rollout.double(), policy, kl),
+                    "" if self.rule is None else _thresholds(self.rule, d, rollout.double(), policy, kl, advantages),
                 )
         return seen
 
@@ -208,11 +220,13 @@ class Monitor:
         self._files.add(self._step, {**grids, **{name: [value] * len(grids["mask"]) for name, value in same.items()}})
 
 
-def _thresholds(rule: Mask, d: Tensor, rollout: Tensor, policy: Tensor, kl: Tensor | None) -> str:
+def _thresholds(
+    rule: Mask, d: Tensor, rollout: Tensor, policy: Tensor, kl: Tensor | None, advantages: Tensor | None
+) -> str:
     """Say at which thresholds a tenth, half and nine tenths of a batch would be kept."""
     said = []
     for criterion in rule.criteria:
-        values = criterion_values(criterion, d, rollout, policy, kl)[policy.any(dim=1)].cpu().numpy()
+        values = criterion_values(criterion, d, rollout, policy, kl, advantages)[policy.any(dim=1)].cpu().numpy()
         for share in (0.1, 0.5, 0.9):
             other = criterion.at(float(f"{np.nanquantile(criterion.reach(values), share):.2g}"))
             said.append(f"{other or 'no threshold'} would keep {share:.0%}")
@@ -226,16 +240,6 @@ def _rank() -> int:
     if distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
     return int(os.environ.get("RANK", 0))
-
-
-def _on_host(x: Any) -> Any:
-    """Return an array of its own, which the training does not change: float32 of log-probs."""
-    if not hasattr(x, "detach"):
-        return list(x)
-    import torch
-
-    kind = torch.float32 if x.is_floating_point() else x.dtype
-    return x.detach().to("cpu", kind, copy=True).numpy()
 
 
 def _scalars(d: Tensor, rollout: Tensor, train: Tensor, policy: Tensor, kl: Tensor | None) -> dict[str, Tensor]:

@@ -73,9 +73,7 @@ def trust_region_mask(
         keep = policy.any(dim=1)
         for criterion in response_mask(rule).criteria:
             low, high = criterion.limits
-            value = criterion_values(criterion, d, roll, policy, kl)
-            if criterion.needs_advantage:
-                value = _off_policy(value, advantages)
+            value = criterion_values(criterion, d, roll, policy, kl, advantages)
             keep = keep & (value >= low) & (value <= high)
         return keep
 
@@ -112,6 +110,22 @@ def response_mask(rule: str | Mask) -> Mask:
     return mask
 
 
+def criterion_values(
+    criterion: Criterion, d: Tensor, roll: Tensor, policy: Tensor, kl: Tensor | None, advantages: Tensor | None
+) -> Tensor:
+    """Return what a criterion looks at, [B], from log ratios d and log roll in float64."""
+    name = criterion.statistic
+    if name not in STATISTICS:
+        return _ln_trm(d, policy, *ln_trm_constants(name))
+    how, token = STATISTICS[name]
+    if token != "kl":
+        value = _pool(how, _TOKEN[token](d, roll), policy)
+        return _off_policy(value, advantages) if criterion.needs_advantage else value
+    if kl is None:
+        raise ValueError(f"mask statistic {name} needs kl: trust_region_mask_from_logits computes it")
+    return _pool(how, kl.double(), policy)
+
+
 def _off_policy(gap: Tensor, advantages: Tensor | None) -> Tensor:
     """Return what off-policy sequence masking compares, [B]."""
     import torch
@@ -119,19 +133,6 @@ def _off_policy(gap: Tensor, advantages: Tensor | None) -> Tensor:
     if advantages is None or advantages.shape != gap.shape:
         refuse("advantages", f"a tensor [{len(gap)}], one for each response", getattr(advantages, "shape", None))
     return torch.where((advantages < 0.0) | gap.isnan(), gap, 0.0)
-
-
-def criterion_values(criterion: Criterion, d: Tensor, roll: Tensor, policy: Tensor, kl: Tensor | None) -> Tensor:
-    """Return what a criterion looks at, [B], from log ratios d and log roll in float64, whatever the advantage."""
-    name = criterion.statistic
-    if name not in STATISTICS:
-        return _ln_trm(d, policy, *ln_trm_constants(name))
-    how, token = STATISTICS[name]
-    if token != "kl":
-        return _pool(how, _TOKEN[token](d, roll), policy)
-    if kl is None:
-        raise ValueError(f"mask statistic {name} needs kl: trust_region_mask_from_logits computes it")
-    return _pool(how, kl.double(), policy)
 
 
 def _ln_trm(d: Tensor, policy: Tensor, cap: int, epsilon: float | None, delta: float | None) -> Tensor:

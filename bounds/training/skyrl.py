@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bounds.masks.mask import Mask
+from bounds.training._tensors import centred
 from bounds.training.monitor import Monitor
 from bounds.training.response_mask import trust_region_mask
 
@@ -51,9 +52,11 @@ class TrustRegion:
         roll, train, mask = batch.get("rollout_logprobs"), batch["action_log_probs"], batch["loss_mask"]
         if roll is None:
             raise ValueError("SkyRL keeps no log-probs of what it samples: set generator.sampling_params.logprobs")
-        keep = None
+        keep, rewards, names = None, batch["rewards"].sum(-1), list(batch.metadata["uids"])
+        names += [""] * (len(rewards) - len(names))  # of the rows without tokens that fill up a batch
         if self._trust_region is not None:
-            keep = trust_region_mask(roll, train, mask, self._trust_region)
+            advantages = centred(rewards, names, roll.device)
+            keep = trust_region_mask(roll, train, mask, self._trust_region, advantages=advantages)
             batch["loss_mask"] = mask * keep[:, None]
         with self._monitor.guard():
             seen = self._monitor(
@@ -61,8 +64,8 @@ class TrustRegion:
                 train,
                 mask,
                 step=self.global_step,  # type: ignore[attr-defined]
-                rewards=batch["rewards"].sum(-1),
-                prompt_ids=batch.metadata["uids"],
+                rewards=rewards,
+                prompt_ids=names,
                 keep=keep,
             )
             self._monitor.flush()

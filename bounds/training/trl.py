@@ -140,7 +140,7 @@ class TrustRegion:
         mask = batch["completion_mask"] * batch.get("tool_mask", 1)
         keep = None
         if self._trust_region is not None:
-            keep = trust_region_mask(roll, train, mask, self._trust_region)
+            keep = trust_region_mask(roll, train, mask, self._trust_region, advantages=batch.get("advantages"))
             batch["importance_sampling_ratio"] = batch["importance_sampling_ratio"] * keep[:, None]
         training = self.model.training  # type: ignore[attr-defined]
         names = _prompt_names(batch, inputs)

@@ -205,6 +205,26 @@ def test_a_mask_that_keeps_next_to_nothing_is_said_loudly(said):
     assert 0.3 < Monitor(horizon=L, rule=half)(roll, train, mask)["acceptance"] < 0.7
 
 
+def test_a_rule_on_advantages_takes_those_of_the_trainer_else_rewards_of_a_prompt_less_their_mean(said):
+    roll, train, mask = batch()[:3]
+    rule = "slime:--use-opsm --opsm-delta 1e-9"
+    gap = ((roll - train) * mask).sum(1) / mask.sum(1)
+    given = {"rewards": 0.1 * (torch.arange(B) % 3), "prompt_ids": [k // 4 for k in range(B)]}
+    given["rewards"][:4] = 0.1  # a group of equal rewards has no advantage, whatever the rounding
+    advantage = given["rewards"] - given["rewards"].reshape(-1, 4).mean(1).repeat_interleave(4)
+    advantage[:4] = 0
+    kept = ((advantage >= 0) | (gap <= 0)).double().mean().item()
+    assert 0.3 < kept < 0.9
+    assert kept != ((advantage < 0) | (gap <= 0)).double().mean().item()
+    monitor = Monitor(horizon=L, rule=rule)
+    assert monitor(roll, train, mask, **given)["acceptance"] == kept
+    assert monitor(roll, train, mask, advantages=advantage)["acceptance"] == kept
+    assert monitor(roll, train, mask, **given, advantages=advantage.abs())["acceptance"] == 1.0
+    assert not said()
+    assert monitor(roll, train, mask, rewards=given["rewards"]) == {}
+    assert "advantages must be a tensor [16], one for each response, got advantages=None" in said()[0]
+
+
 def test_what_cannot_be_known_is_written_and_found_by_the_reader(tmp_path):
     roll, train, mask = batch()[:3]
     roll[3, 2] = math.nan
