@@ -165,7 +165,8 @@ _GUARANTEES = {
         "E[(1-M) R]",
     ),
     "prompts_needed": (
-        "How many prompts like these would show an improvement, as likely as not. A rough number; see plan.",
+        "How many prompts like these show an improvement, in four runs of five and if the gain is the one that is "
+        "estimated. It is what plan says of this log.",
         "",
     ),
 }

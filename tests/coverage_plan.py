@@ -16,72 +16,107 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bounds
-from bounds.certificate.guarantees import Gain
-from bounds.certificate.summary import Summary
-from bounds.proof.exact import random_problem
-from bounds.questions.plan import Plan
-from tests.simulate import World
+from bounds.certificate.guarantees import one_end
+from bounds.intervals import star
 
 POWER = 0.8
 LEVEL = 1e-4
-Draw = Callable[[np.random.Generator, int], bounds.TraceSet]
+#: Log-ratios and rewards of the responses of some runs, each [runs, prompts, responses].
+Runs = tuple[np.ndarray, np.ndarray]
+Draw = Callable[[np.random.Generator, int, int], Runs]
 
 
-def numbers(gain: float, kl_seq: float, reward: float, responses: int, runs: int) -> tuple[Plan, Draw]:
-    """A plan from numbers, and logs as they say: rewards grow with the log-ratio (their shares stay within [0, 1])."""
-
-    def draw(rng: np.random.Generator, prompts: int) -> bounds.TraceSet:
-        aside = rng.standard_normal(prompts * responses)
-        log_ratio = np.sqrt(2 * kl_seq) * aside - kl_seq
-        slope = gain / stats.norm.expect(lambda z: np.tanh(z + np.sqrt(2 * kl_seq)))  # E[tanh(z) P], and E[tanh(z)] = 0
-        rewards = rng.random(aside.size) < reward + slope * np.tanh(aside)
-        sampled = np.full((aside.size, 1), -5.0)
-        return bounds.TraceSet.from_arrays(
-            sampled, sampled + log_ratio[:, None], rewards=rewards * 1.0,
-            prompt_ids=[f"p{i // responses}" for i in range(aside.size)], horizon=1,
-        )  # fmt: skip
-
-    return bounds.plan(gain=gain, kl_seq=kl_seq, reward=reward, responses=responses, power=POWER, runs=runs), draw
+def promised(kl_seq: float | np.ndarray) -> float:
+    """Return E[tanh(z) P] at log P = sqrt(2 D) z - D, averaged over some D; E[tanh(z)] is 0."""
+    z = stats.norm.ppf((np.arange(2000) + 0.5) / 2000)
+    return float(np.tanh(z[:, None] + np.sqrt(2.0 * np.atleast_1d(kl_seq))).mean())
 
 
-def like_a_log(distance: float, runs: int) -> tuple[Plan, Draw]:
-    """A plan from a log of an enumerated problem, and logs of the same."""
-    rng = np.random.default_rng(3)
-    w = World(random_problem(rng, horizon=3, vocabulary=3, prompts=4, distance=distance), rng)
-    if w.truth < 0.0:
-        w.rewards, w.truth = [1.0 - r for r in w.rewards], -w.truth
-    return bounds.plan(w.draw(rng, 1000, 4)[0], gain=w.truth, power=POWER, runs=runs), lambda r, n: w.draw(r, n, 4)[0]
+class Numbers:
+    """Plans from numbers, and runs as they say: rewards grow with the log-ratio (their shares stay within [0, 1])."""
+
+    def __init__(self, gain: float, kl_seq: float, reward: float, responses: int) -> None:
+        self.known = {"gain": gain, "kl_seq": kl_seq, "reward": reward, "responses": responses}
+        self.slope = gain / promised(kl_seq)
+
+    def plan(self, _: int) -> int:
+        """Return how many prompts are planned."""
+        return bounds.plan(**self.known, power=POWER, around=False).prompts
+
+    def draw(self, rng: np.random.Generator, runs: int, prompts: int) -> Runs:
+        """Draw runs."""
+        z = rng.standard_normal((runs, prompts, self.known["responses"]))
+        log_ratio = np.sqrt(2 * self.known["kl_seq"]) * z - self.known["kl_seq"]
+        return log_ratio, (rng.random(z.shape) < self.known["reward"] + self.slope * np.tanh(z)).astype(float)
 
 
-CASES: dict[str, Callable[[int], tuple[Plan, Draw]]] = {
-    "numbers, KL .01, gain .04": lambda runs: numbers(0.04, 0.01, 0.5, 8, runs),
-    "numbers, KL .1, gain .1": lambda runs: numbers(0.1, 0.1, 0.5, 4, runs),
-    "like a log": lambda runs: like_a_log(0.4, runs),
+class LikeALog:
+    """Plans from logs of 200 prompts, easy and hard ones at various KLs, and runs of further ones of their kind."""
+
+    gain, responses = 0.03, 4
+    kl_by_prompt = stats.gamma(4.0, scale=0.05 / 4.0)
+
+    def __init__(self) -> None:
+        self.slope = self.gain / promised(self.kl_by_prompt.ppf((np.arange(200) + 0.5) / 200)) / (4 / 6)  # E[4 r (1-r)]
+
+    def plan(self, seed: int) -> int:
+        """Return how many prompts are planned, by another log for each seed."""
+        (log_ratio, rewards), *_ = zip(*self.draw(np.random.default_rng([2, seed]), 1, 200), strict=True)
+        return bounds.plan(log_of(log_ratio, rewards), gain=self.gain, power=POWER, around=False).prompts
+
+    def draw(self, rng: np.random.Generator, runs: int, prompts: int) -> Runs:
+        """Draw runs: the chance of a reward is r + 4 r (1-r) slope tanh(z), z the log-ratio in standard units."""
+        kl = self.kl_by_prompt.rvs((runs, prompts, 1), random_state=rng)
+        z = rng.standard_normal((runs, prompts, self.responses))
+        rate = rng.random((runs, prompts, 1))
+        share = rate + 4 * rate * (1 - rate) * self.slope * np.tanh(z)
+        return np.sqrt(2 * kl) * z - kl, (rng.random(z.shape) < share).astype(float)
+
+
+CASES: dict[str, Numbers | LikeALog] = {
+    "numbers, KL .01, gain .04": Numbers(0.04, 0.01, 0.5, 8),
+    "numbers, KL .1, gain .1": Numbers(0.1, 0.1, 0.5, 4),
+    "numbers, KL .05, gain .03, rare rewards": Numbers(0.03, 0.05, 0.2, 8),
+    "like a log, another for each 50 runs": LikeALog(),
 }
 
 
-def shown(draw: Draw, prompts: int, logs: int, seed: int = 1) -> int:
-    """In how many logs the verdict comes in."""
-    rng = np.random.default_rng(seed)
-    return sum(Gain(Summary.of(draw(rng, prompts)), 0.95).new_prompts().low > 0.0 for _ in range(logs))
+def log_of(log_ratio: np.ndarray, rewards: np.ndarray) -> bounds.TraceSet:
+    """Return the log of a run, of arrays [prompts, responses]."""
+    sampled = np.full((rewards.size, 1), -5.0)
+    ids = [f"p{k // rewards.shape[1]}" for k in range(rewards.size)]
+    scored = sampled + log_ratio.reshape(-1, 1)
+    return bounds.TraceSet.from_arrays(sampled, scored, rewards=rewards.ravel(), prompt_ids=ids, horizon=1)
 
 
-def too_few(hits: int, logs: int) -> bool:
+def shown(runs: Runs) -> int:
+    """In how many runs the interval that ``certify`` has of new prompts is above 0."""
+    log_ratio, rewards = runs
+    gains = (rewards * np.expm1(log_ratio)).mean(axis=2)
+    return sum(star(values, one_end(0.95, "both"), low=-1.0, side="lower").low > 0.0 for values in gains)
+
+
+def too_few(hits: int, runs: int) -> bool:
     """Whether it came in significantly less often than planned."""
-    return bool(stats.binomtest(hits, logs, POWER, "less").pvalue < LEVEL)
+    return bool(stats.binomtest(hits, runs, POWER, "less").pvalue < LEVEL)
 
 
 def main() -> int:
     """Print the table; 1 if a plan did not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--logs", type=int, default=1000)
-    logs, failed = parser.parse_args().logs, 0
-    print(f"a power of {POWER} was planned; {logs} logs each")
+    parser.add_argument("--runs", type=int, default=1000)
+    runs, failed = parser.parse_args().runs, 0
+    print(
+        f"a power of {POWER} was planned; {runs} runs each, and the exact 95% interval of the share that shows the gain"
+    )
     for name, case in CASES.items():
-        found, draw = case(400)
-        hits = shown(draw, found.prompts, logs)
-        failed += too_few(hits, logs)
-        print(f"{name}: {found.prompts} prompts, shown in {hits / logs:.3f}", flush=True)
+        plans = 1 if isinstance(case, Numbers) else max(runs // 50, 1)
+        rng, numbers = np.random.default_rng(1), [case.plan(k) for k in range(plans)]
+        hits = sum(shown(case.draw(rng, runs // plans, n)) for n in numbers)
+        exact = stats.binomtest(hits, runs, POWER).proportion_ci(0.95)
+        failed += too_few(hits, runs)
+        of = f"{min(numbers):,}" + (f" to {max(numbers):,}" if plans > 1 else "")
+        print(f"{name}: {of} prompts, shown in {hits / runs:.3f} ({exact.low:.3f} to {exact.high:.3f})", flush=True)
     return 1 if failed else 0
 
 

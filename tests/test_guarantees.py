@@ -14,11 +14,12 @@ from scipy import stats
 
 import bounds
 from bounds.certificate.estimates import estimate
-from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, masked, prompts_needed
+from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, masked
 from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
 from bounds.cli.main import main
 from bounds.intervals import betting, betting_sum, prompt_means
+from bounds.intervals.planning import prompts_needed
 from bounds.results import Standing
 from tests.coverage_certificates import MASK, WORLDS, covered, too_few, world
 
@@ -303,15 +304,8 @@ def test_the_sentence_says_what_would_do():
     c = bounds.certify(bounds.example_traces())
     assert "prompts (if all are like these 24)" in c.sentence()
     assert f"a KL per response below L' = {c.estimates['surrogate_gain'].value:.3g}" in c.sentence()
-    assert c.guarantees.prompts_needed == prompts_needed_of(c)
     for text in HYPOTHESES:
         assert text in " ".join(str(c).split())
-
-
-def prompts_needed_of(c):
-    summary = Summary.of(bounds.example_traces())
-    gains = bounds.intervals.prompt_means(summary["reward"] * np.expm1(summary["log_ratio_sum"]), summary.prompt)
-    return prompts_needed(gains, (1.0 + c.confidence) / 2.0)
 
 
 @pytest.mark.parametrize(

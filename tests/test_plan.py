@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import bounds
+from bounds._text import round_up_whole
+from bounds.certificate.guarantees import Gain
+from bounds.certificate.summary import Summary
 from bounds.cli.main import main
-from bounds.intervals import star
-from bounds.intervals.planning import how_often, shows_gain
-from bounds.questions.plan import _tilted
+from bounds.intervals import planning, star
+from bounds.intervals.planning import fewest_prompts, shows_gain
+from bounds.questions.plan import _moved
 from tests import coverage_plan
 
 FEW = {"gain": 0.04, "kl_seq": 0.01, "reward": 0.5, "runs": 40}
@@ -25,11 +28,18 @@ def found():
 
 
 def test_what_is_planned_comes_in():
-    """A short form of the study: 50 logs of the planned number of prompts, each certified."""
-    found, draw = coverage_plan.numbers(0.1, 0.1, 0.5, 4, 200)
-    hits = coverage_plan.shown(draw, found.prompts, 50)
-    assert not coverage_plan.too_few(hits, 50)
-    assert coverage_plan.too_few(coverage_plan.shown(draw, found.prompts // 2, 50), 50)  # half as many do not
+    """A short form of the study: 200 runs of the planned number of prompts."""
+    case = coverage_plan.Numbers(0.1, 0.1, 0.5, 4)
+    planned, rng = case.plan(0), np.random.default_rng(1)
+    assert not coverage_plan.too_few(coverage_plan.shown(case.draw(rng, 200, planned)), 200)
+    assert coverage_plan.too_few(coverage_plan.shown(case.draw(rng, 200, planned // 2)), 200)  # half as many do not
+
+
+def test_what_is_counted_as_shown_is_what_certify_says():
+    log_ratio, rewards = runs = coverage_plan.LikeALog().draw(np.random.default_rng(0), 4, 200)
+    logs = map(coverage_plan.log_of, log_ratio, rewards)
+    said = sum(Gain(Summary.of(log), 0.95).new_prompts().low > 0.0 for log in logs)
+    assert 0 < coverage_plan.shown(runs) == said < 4
 
 
 def test_a_run_that_is_simulated_is_judged_as_by_the_interval():
@@ -40,16 +50,17 @@ def test_a_run_that_is_simulated_is_judged_as_by_the_interval():
     assert np.count_nonzero(shows_gain(values, 0.975) != exact) <= 2
 
 
-def test_many_prompts_are_simulated_by_means_of_some():
-    pool = np.array([-0.5, 0.52])
-    assert how_often(pool, 2**15, 0.975, 20) < 20
-    assert how_often(pool + 0.04, 2**15, 0.975, 20) == 20
+def test_many_prompts_are_simulated_by_sums_of_some(monkeypatch):
+    pool = np.random.default_rng(0).normal(0.04, 0.3, 400).clip(-1.0)
+    one_by_one = fewest_prompts(pool, 0.975, 0.8, 100)
+    monkeypatch.setattr(planning, "_MOST_VALUES", 256)
+    assert 512 < fewest_prompts(pool, 0.975, 0.8, 100) == pytest.approx(one_by_one, rel=0.1)
 
 
 @pytest.mark.parametrize("mean", [-0.2, 0.1, 0.3])
-def test_prompts_are_drawn_so_that_their_gain_is_the_one_that_is_asked(mean):
-    gains = np.random.default_rng(0).normal(0.1, 0.3, 500)
-    assert _tilted(gains, mean).mean() == pytest.approx(mean, abs=1e-3)
+def test_prompts_are_moved_so_that_their_gain_is_the_one_that_is_asked(mean):
+    gains = np.random.default_rng(0).normal(0.1, 0.1, 500)
+    assert _moved(gains, mean).mean() == pytest.approx(mean)
 
 
 def test_more_is_needed_for_less_and_at_a_larger_kl(found):
@@ -64,13 +75,13 @@ def test_more_is_needed_for_less_and_at_a_larger_kl(found):
     assert found.largest_kl_seq > 0.01
 
 
-def test_a_plan_is_like_the_log():
+def test_a_plan_is_like_the_log_and_what_its_certificate_says():
     log = bounds.example_traces()
-    like = bounds.plan(log, runs=40)
+    like, certificate = bounds.plan(log, around=False), bounds.certify(log)
     assert like.gain == pytest.approx(0.0136, abs=1e-4)  # E[R (P-1)] of its responses
-    rough = bounds.certify(log).guarantees.prompts_needed
-    assert rough < like.prompts < rough * 2
-    assert {n.responses for n in like.needed} == {4, 1, 2}  # more than the log has are not drawn as they are
+    assert like.prompts == certificate.guarantees.prompts_needed
+    assert f"score about {round_up_whole(like.prompts)} prompts" in certificate.verdict.action
+    assert {n.responses for n in bounds.plan(log, runs=20).needed} == {4, 1, 2}  # no more than the log has
 
 
 def test_it_says_what_is_planned(found, tmp_path, capsys):

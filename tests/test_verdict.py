@@ -56,7 +56,7 @@ TO_DO = {
     Word.HARMS: r"do not keep this step: go back to the weights that sampled",
     Word.LIKELY_IMPROVES: r"score about [0-9,]+ prompts like these: 60 are too few",
     Word.LIKELY_HARMS: r"score about [0-9,]+ prompts like these: 60 are too few",
-    Word.UNDECIDED: r"score about 600 prompts: 24 leave even the promise's sign open",
+    Word.UNDECIDED: r"score about 890 prompts: 24 leave even the promise's sign open",
     Word.NO_REWARDS: r"log the rewards, to learn whether the step helps",
     Word.NOTHING_MEASURED: r"log what the training engine computes: trm-bounds formats --recipe verl",
 }
@@ -135,14 +135,14 @@ def test_the_surrogate_in_units_of_the_range():
 
 
 def test_a_lower_kl_is_advised_only_where_the_promise_has_a_sign():
-    """And never more prompts than thirty times the log."""
+    """And never more prompts than fifty times the log."""
     for seed in range(4):
         c = bounds.certify(log(tilt=0.05, noise=0.4, seed=seed))
         gain, v = c.estimates["surrogate_gain"], c.verdict
         if "lower the KL of a response" in v.action:
             assert not gain.low <= 0.0 <= gain.high
     c = bounds.certify(log(noise=0.001, seed=2))
-    assert c.verdict.action.startswith("judge it by an evaluation: 1,800 prompts would not show a change this small")
+    assert c.verdict.action.startswith("judge it by an evaluation: 3,000 prompts would not show a change this small")
     c = bounds.certify(log(tilt=0.06, noise=0.2, prompts=200))
     gain, kl = c.estimates["surrogate_gain"], c.estimates["kl_seq"]
     assert 0.0 < gain.low < gain.value < kl.value

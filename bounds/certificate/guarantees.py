@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,7 +42,7 @@ from bounds.intervals import (
     star,
 )
 from bounds.intervals.ends import mean_of, prompt_sums
-from bounds.intervals.planning import prompts_needed
+from bounds.intervals.planning import POWER, RUNS, fewest_prompts
 from bounds.results import Interval, Standing, jsonable
 from bounds.rules.bound import Bound, in_words
 
@@ -82,7 +82,7 @@ class Claim:
         return f"The paper's statement {verdict}: {numbers}, {where}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Guarantees:
     """Intervals of J(theta) - J(roll), in units of the reward.
 
@@ -100,21 +100,32 @@ class Guarantees:
         The paper's statement.
     kept_gain, rejected_reward : float or None
         E[M R log P] and E[(1-M) R]: the masked lower value is their difference.
-    prompts_needed : int or None
-        About how many prompts like these show an improvement, as likely as not; None where no number would.
-    prompts_needed_for_harm : int or None
-        The same for a loss.
     condition : str
         What the sentence says that it rests on, if anything.
+    gains, losses : array [prompts] or None
+        Means over each prompt's responses of R(P-1) and of (1-R)(P-1); None where theta may have learned from prompts.
+    end : float
+        The confidence of one end.
     """
 
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     claim: Claim | None = None
     kept_gain: float | None = None
     rejected_reward: float | None = None
-    prompts_needed: int | None = None
-    prompts_needed_for_harm: int | None = None
     condition: str = ""
+    gains: FloatArray | None = field(default=None, repr=False, compare=False)
+    losses: FloatArray | None = field(default=None, repr=False, compare=False)
+    end: float = 0.0
+
+    @cached_property
+    def prompts_needed(self) -> int | None:
+        """How many prompts like these show an improvement, as :func:`bounds.plan` says; None where no number does."""
+        return None if self.gains is None else fewest_prompts(self.gains, self.end, POWER, RUNS)
+
+    @cached_property
+    def prompts_needed_for_harm(self) -> int | None:
+        """The same for a loss."""
+        return None if self.losses is None else fewest_prompts(self.losses, self.end, POWER, RUNS)
 
     def headline(self, prompts: int) -> Interval | None:
         """Return the interval that the sentence is about: of prompts like these, or of these where no other speaks."""
@@ -231,10 +242,9 @@ def guarantees(
         claim,
         kept_gain=None if keep is None else gain.mean(times(keep * gain.reward, log_ratio)),
         rejected_reward=None if keep is None else gain.mean(~keep * gain.reward),
-        prompts_needed=None if withheld else prompts_needed(prompt_means(gain.gain / gain.most, prompt), gain.end),
-        prompts_needed_for_harm=None
-        if withheld
-        else prompts_needed(prompt_means(-gain.loss / gain.most, prompt), gain.end),
+        gains=None if withheld else prompt_means(gain.gain / gain.most, prompt),
+        losses=None if withheld else prompt_means(-gain.loss / gain.most, prompt),
+        end=gain.end,
         condition=_condition(summary),
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: The surrogate's error, in units of the reward's range: up to here it can be trusted, up to there it says something.
 TIGHT, LOOSE = 0.1, 1.0
 _SHOWS_SOMETHING = 8  # fewer prompts leave an interval of most of the rewards' range, whatever they show
-_MOST = 30  # times the log: what more prompts would be needed for cannot be shown
+_MOST = 50  # times the log (thirty at a power of one half): what more prompts are needed for cannot be shown
 _OPEN = "leave even the promise's sign open"
 
 
@@ -103,7 +103,7 @@ class Verdict(Record):
     >>> import bounds
     >>> v = bounds.certify(bounds.example_traces()).verdict
     >>> v.word.value, v.surrogate.word, v.action
-    ('UNDECIDED', 'TIGHT', "score about 600 prompts: 24 leave even the promise's sign open")
+    ('UNDECIDED', 'TIGHT', "score about 890 prompts: 24 leave even the promise's sign open")
     """
 
     word: Word

@@ -278,7 +278,7 @@ def _draw(path: str, frame: Any, draws: Any, height: float, *, force: bool, told
     rare=True,
     help="how often the gain is to be shown; default: 0.8",
 )
-@option("--runs", type=whole, default="400", metavar="N", rare=True, help="that are simulated; default: 400")
+@option("--runs", type=whole, default="200", metavar="N", rare=True, help="that are simulated; default: 200")
 @reading.log
 @writes("--figure", "draw it as PNG, PDF or SVG")
 def plan(

@@ -12,20 +12,22 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray
 from bounds._rounding import largest_integer
 from bounds.intervals.betting import LEVELS
-from bounds.intervals.bounded import clopper_pearson
 from bounds.intervals.star import grid_step, log_wealths, orders_of
 
 _Value = TypeVar("_Value", int, float)
 
 #: How often a verdict is to come in, where nothing else is said.
 POWER = 0.8
+#: How many runs are simulated.
+RUNS = 200
 #: More prompts than this are no plan.
 MOST_PROMPTS = 10**6
 _ENDLESS = 10**12  # copies of a sample
 _STEP = 1.04  # from one number of prompts that is tried to the next
-_AT_ONCE = 2**20  # values
-_ORDERS = 4  # of those of the interval: fewer are as often enough, and quicker
-_MOST_VALUES = 2**12  # more prompts are simulated by means of some
+_SURE = 0.9  # that the power is as said, by the runs that are simulated
+_AT_ONCE = 100  # runs
+_ORDERS = 2  # of those of the interval: fewer are as often enough, and quicker
+_MOST_VALUES = 2**10  # more prompts are simulated by sums of some: the bets on so many are small
 
 
 def prompts_needed(gains: FloatArray, confidence: float, power: float = 0.5) -> int | None:
@@ -92,48 +94,35 @@ def shows_gain(values: FloatArray, confidence: float) -> BoolArray:
     return np.asarray(np.logaddexp(half, order_free) >= target)
 
 
-def how_often(pool: FloatArray, prompts: int, confidence: float, runs: int) -> int:
-    """Return in how many runs, of so many prompts drawn from a pool of them, a gain is shown."""
-    rng = np.random.default_rng(prompts)
-    size = -(-prompts // _MOST_VALUES)  # of the means that stand for prompts
-    at_once = max(_AT_ONCE // (_ORDERS * prompts), 1)
-    hits = 0
-    for first in range(0, runs, at_once):
-        drawn = pool[rng.integers(pool.size, size=(min(at_once, runs - first), prompts // size, size))]
-        hits += int(shows_gain(drawn.mean(axis=2), confidence).sum())
-    return hits
+def shown_often(pool: FloatArray, prompts: int, confidence: float, power: float, runs: int) -> bool:
+    """Return whether ``runs`` of so many prompts, drawn from a pool of them, show a gain with probability ``power``.
 
-
-def fewest_prompts(pool: FloatArray, confidence: float, power: float, runs: int, sure: float = 0.5) -> int | None:
-    """Return how many prompts show a gain in a share ``power`` of all runs; None if a million do not.
-
-    ``sure`` is the confidence of that, by the ``runs`` that are simulated.
+    It is said at confidence .9, by Clopper-Pearson's limit of the share that does.
     """
+    from scipy.special import bdtrik
+
+    misses = runs - 1 - math.ceil(bdtrik(_SURE, runs, power))  # as many are still enough
+    rng = np.random.default_rng(prompts)
+    size = -(-prompts // _MOST_VALUES)  # of the sums that stand for prompts
+    for first in range(0, runs, _AT_ONCE):
+        drawn = pool[rng.integers(pool.size, size=(min(_AT_ONCE, runs - first), prompts // size, size))]
+        sums = drawn.sum(axis=2)
+        misses -= int(np.count_nonzero(~shows_gain(sums / max(-float(sums.min()), 1.0), confidence)))
+        if misses < 0:
+            return False
+    return True
+
+
+def fewest_prompts(pool: FloatArray, confidence: float, power: float, runs: int) -> int | None:
+    """Return how many prompts show a gain in a share ``power`` of all runs; None if a million do not."""
     about = prompts_needed(pool, confidence, power)
     if about is None or about > MOST_PROMPTS:
         return None
-
-    def enough(n: int) -> bool:
-        outcome = np.zeros(runs)
-        outcome[: how_often(pool, n, confidence, runs)] = 1.0
-        return clopper_pearson(outcome, sure, side="lower").low >= power
-
-    return _first(sorted({max(math.ceil(about * _STEP**k), 2) for k in range(-24, 12)}), enough)
+    tried = sorted({max(math.ceil(about * _STEP**k), 2) for k in range(-16, 9)})
+    return first_enough(tried, lambda n: shown_often(pool, n, confidence, power, runs))
 
 
-def first_shown(
-    tried: Sequence[float],
-    pool: Callable[[float], FloatArray],
-    prompts: int,
-    confidence: float,
-    power: float,
-    runs: int,
-) -> float | None:
-    """Return the first of some values, ever easier to show, of whose ``pool`` so many prompts show a gain."""
-    return _first(tried, lambda x: how_often(pool(x), prompts, confidence, runs) >= power * runs)
-
-
-def _first(tried: Sequence[_Value], enough: Callable[[_Value], bool]) -> _Value | None:
+def first_enough(tried: Sequence[_Value], enough: Callable[[_Value], bool]) -> _Value | None:
     """Return the first of some values that is enough, where all that follow are; None if none is."""
     found = bisect_left(tried, True, key=enough)
     return tried[found] if found < len(tried) else None

@@ -16,7 +16,7 @@ from bounds.certificate.guarantees import one_end
 from bounds.certificate.statistics import times
 from bounds.certificate.summary import Summary
 from bounds.intervals import prompt_means
-from bounds.intervals.planning import MOST_PROMPTS, POWER, fewest_prompts, first_shown
+from bounds.intervals.planning import MOST_PROMPTS, POWER, RUNS, fewest_prompts, first_enough, shown_often
 from bounds.logs.batch import TraceError
 from bounds.logs.traces import TraceSet
 from bounds.results import Result
@@ -165,7 +165,7 @@ def plan(
     reward: float | None = None,
     power: float = POWER,
     confidence: float = 0.95,
-    runs: int = 400,
+    runs: int = RUNS,
     around: bool = True,
 ) -> Plan:
     """Plan how many prompts show a gain of the mean reward, or what so many show, by simulating certificates.
@@ -191,7 +191,7 @@ def plan(
     confidence : float
         Of the guaranteed interval, as in :func:`bounds.certify`.
     runs : int
-        How many are simulated for the answer, and a quarter of that for each number beside it.
+        How many are simulated for each number. They say the power at confidence .9: more of them, fewer prompts.
     around : bool
         Whether there are numbers beside it: at other KLs, responses and prompts.
 
@@ -208,9 +208,9 @@ def plan(
 
     Notes
     -----
-    Every run is drawn from a pool of prompts whose mean gain is the one that is asked (weights e^(t gain) make it so),
-    and judged by the interval that ``certify`` has. Prompts of a plan from numbers are alike; where they are not, more
-    may be needed.
+    Every run is drawn from a pool of prompts whose gains are moved alike until their mean is the one that is asked, and
+    judged by the interval that ``certify`` has. Prompts of a plan from numbers are alike; where they are not, more may
+    be needed. Those of a log are drawn again: if rare ratios are missing in it, more may be needed, too.
 
     Examples
     --------
@@ -233,24 +233,24 @@ def plan(
         refuse("gain", f"above 0 and below {shown(most)}, what policies at a KL of {near(kl)} can gain", gain)
     if prompts is not None:
         prompts = integer("prompts", prompts, 2, MOST_PROMPTS)
-    fewer = integer("runs", runs, 20, 10**5) // 4
+    runs = integer("runs", runs, 20, 10**5)
     unit = math.inf if gain is None else gain / spread
 
-    def needed(kl: float, n: int, runs: int = fewer, sure: float = 0.5) -> int | None:
-        return fewest_prompts(world.pool(unit, kl, n), end, power, runs, sure) if unit < world.most(kl, n) else None
+    def needed(kl: float, n: int) -> int | None:
+        return fewest_prompts(world.pool(unit, kl, n), end, power, runs) if unit < world.most(kl, n) else None
 
     def smallest(n: int, kl: float) -> float | None:
         tried = (np.geomspace(2e-3, 0.999, 200) * world.most(kl, each)).tolist()
-        found = first_shown(tried, lambda g: world.pool(g, kl, each), n, end, power, fewer)
+        found = first_enough(tried, lambda g: shown_often(world.pool(g, kl, each), n, end, power, runs))
         return None if found is None else found * spread
 
     def largest_kl(n: int) -> float | None:
         tried = [kl for kl in np.geomspace(1.0, 1e-6, 200).tolist() if unit < world.most(kl, each)]
-        return first_shown(tried, lambda kl: world.pool(unit, kl, each), n, end, power, fewer)
+        return first_enough(tried, lambda kl: shown_often(world.pool(unit, kl, each), n, end, power, runs))
 
     numbers = (max(round(k * each), 1) for k in _AROUND if k <= world.most_responses / each)
     points = [*((k * kl, each) for k in _AROUND), *((kl, n) for n in dict.fromkeys(numbers) if n != each)]
-    fewest = needed(kl, each, runs, 0.95)
+    fewest = needed(kl, each)
     found = {at: fewest if at == (kl, each) else needed(*at) for at in points} if around and gain is not None else {}
     return Plan(
         gain=gain,
@@ -273,7 +273,7 @@ def plan(
 
 
 class _Numbers:
-    """Prompts of which all is a number: log P is normal, and reward is likelier where P is above its median."""
+    """Prompts of which all is a number: log P is normal, and the chance of a reward grows in proportion to it."""
 
     spread = 1.0
     most_responses = math.inf  # that can be simulated as they are
@@ -286,15 +286,17 @@ class _Numbers:
         self.source = f"prompts that are alike, a mean reward of {self.reward:g}, normal log-ratios"
 
     def most(self, kl_seq: float, responses: int) -> float:
-        """Return what no gain of such policies reaches."""
-        return min(self.reward, 1.0 - self.reward) * math.erf(math.sqrt(kl_seq))
+        """Return what no gain of such policies reaches: that of a reward for the largest ratios."""
+        from scipy.special import ndtr, ndtri
+
+        return float(ndtr(ndtri(self.reward) + math.sqrt(2.0 * kl_seq))) - self.reward
 
     def pool(self, gain: float, kl_seq: float, responses: int) -> FloatArray:
-        """Return the gains of prompts, of this mean: E[sign(log P + D) (P - 1)] is erf(sqrt(D))."""
+        """Return the gains of prompts, of this mean: E[z (P - 1)] is sqrt(2 D) for log P = sqrt(2 D) z - D."""
         rng = np.random.default_rng(0)
-        aside, luck = rng.standard_normal((_POOL, responses)), rng.random((_POOL, responses))
-        rewarded = luck < self.reward + np.sign(aside) * (gain / math.erf(math.sqrt(kl_seq)))
-        return _tilted((rewarded * np.expm1(math.sqrt(2.0 * kl_seq) * aside - kl_seq)).mean(axis=1), gain)
+        z, luck = rng.standard_normal((_POOL, responses)), rng.random((_POOL, responses))
+        rewarded = luck < self.reward + z * (gain / math.sqrt(2.0 * kl_seq))
+        return _moved((rewarded * np.expm1(math.sqrt(2.0 * kl_seq) * z - kl_seq)).mean(axis=1), gain)
 
 
 class _Logged:
@@ -316,23 +318,23 @@ class _Logged:
 
     def most(self, kl_seq: float, responses: int) -> float:
         """Return what no gain of such policies reaches."""
-        return float(self.gains(kl_seq, responses).max())
+        return float(prompt_means(np.maximum(-self._excess(kl_seq), 0.0), self._prompt).mean())
 
     def pool(self, gain: float, kl_seq: float, responses: int) -> FloatArray:
         """Return the gains of prompts, of this mean."""
-        return _tilted(self.gains(kl_seq, responses), gain)
+        return _moved(self.gains(kl_seq, responses), gain)
 
     def gains(self, kl_seq: float, responses: int) -> FloatArray:
         """Return the gains of the log's prompts at a KL; with another number of responses, these are drawn again."""
         if (kl_seq, responses) not in self._known:
-            self._known[kl_seq, responses] = self._drawn(self._gain_of_responses(kl_seq), responses)
+            self._known[kl_seq, responses] = self._drawn(times(self._reward, self._excess(kl_seq)), responses)
         return self._known[kl_seq, responses]
 
-    def _gain_of_responses(self, kl_seq: float) -> FloatArray:
-        """Return R (P - 1); at another KL P is a power of that of the log, of mean 1."""
+    def _excess(self, kl_seq: float) -> FloatArray:
+        """Return P - 1; at another KL P is a power of that of the log, of mean 1."""
         log_ratio = np.minimum(self._log_ratio * math.sqrt(kl_seq / self._kl), 300.0)
         mean = 1.0 if kl_seq == self._kl else prompt_means(np.exp(log_ratio), self._prompt).mean()
-        return np.minimum(times(self._reward, np.exp(log_ratio) / mean - 1.0), 1e6)
+        return np.minimum(np.exp(log_ratio) / mean - 1.0, 1e6)
 
     def _drawn(self, gains: FloatArray, responses: int) -> FloatArray:
         if self._as_logged and responses == self.responses:
@@ -349,17 +351,6 @@ class _Logged:
         return np.asarray(gains[np.argsort(self._prompt, kind="stable")][places].mean(axis=1))
 
 
-def _tilted(gains: FloatArray, mean: float) -> FloatArray:
-    """Return prompts in numbers that grow with e^(t gain), t such that this is their mean (below the largest)."""
-    from scipy.optimize import brentq
-
-    apart, most = gains - mean, float(gains.max())
-
-    def weights(t: float) -> FloatArray:
-        return np.exp(t * (gains - (most if t > 0.0 else gains.min())))
-
-    reach = 1.0
-    while float(weights(reach) @ apart) < 0.0 or float(weights(-reach) @ apart) > 0.0:
-        reach *= 2.0
-    share = np.cumsum(weights(brentq(lambda t: float(weights(t) @ apart), -reach, reach)))
-    return np.asarray(gains[np.searchsorted(share, (np.arange(_POOL) + 0.5) * (share[-1] / _POOL))])
+def _moved(gains: FloatArray, mean: float) -> FloatArray:
+    """Return prompts that gain more, or less, all alike, so that this is their mean; none is below -1."""
+    return np.maximum(gains + (mean - float(gains.mean())), -1.0)
