@@ -75,6 +75,14 @@ _ESTIMATES = {
         "D = E[sum_t KL(roll||theta)(c_t)]",
     ),
     "kl_seq_k1": ("KL of a response by the plain estimator. It may be negative by noise.", "mean of -log P"),
+    "kl_seq_engine": (
+        "What of kl_seq is the engine alone: its weights in the arithmetic of the training, which old_logprobs are.",
+        "mean of sum (log roll - log old)",
+    ),
+    "kl_seq_staleness": (
+        "What of kl_seq the weights of the engine are behind: with kl_seq_engine it adds up to kl_seq_k1.",
+        "mean of sum (log old - log theta)",
+    ),
     "kl_seq_k3": ("KL of a response by the estimator that is never negative. It misses a support gap.", "mean of Phi"),
     "tv_seq": (
         "Total variation of the two laws of a whole response. No reward's mean differs by more.",

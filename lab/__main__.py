@@ -1,4 +1,4 @@
-"""``python -m lab COMMAND``: pretrain, calibrate, train, compare, tiny, guard."""
+"""``python -m lab COMMAND``: pretrain, calibrate, train, compare, tiny, guard, guarded-task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from lab import compare as comparison
-from lab import figures, guard
+from lab import figures, guard, guarded_task
 from lab.methods import METHODS
 from lab.task import Task
 from lab.tiny import TinyRun, run_steps
@@ -101,6 +101,11 @@ def _guard(arguments: argparse.Namespace) -> None:
     print("\n".join(guard.as_text(table, name) for name in guard.STUDIES))
 
 
+def _guarded_task(arguments: argparse.Namespace) -> None:
+    run, seeds = guarded_task.RUN, guarded_task.SEEDS[: arguments.seeds]
+    print(guarded_task.as_text(guarded_task.runs(run, guarded_task.KINDS, seeds, arguments.table, _progress)))
+
+
 def _given(arguments: argparse.Namespace, kind: type[Any]) -> dict[str, Any]:
     return {f.name: getattr(arguments, f.name) for f in fields(kind)}
 
@@ -144,6 +149,11 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("guard", _guard, "the enumerated problem: steps that are judged before they count")
     sub.add_argument("--out", type=Path, default=Path("lab/runs/results"), help="where the table goes")
     sub.add_argument("--scale", type=float, default=1.0, help="of runs and held-out prompts (default 1)")
+    sub = command("guarded-task", _guarded_task, "the arithmetic task: steps that are judged before they count")
+    sub.add_argument(
+        "--table", type=Path, default=Path("lab/runs/guarded-task.csv"), help="what was run; it is gone on from"
+    )
+    sub.add_argument("--seeds", type=int, default=5)
     return parser
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -302,7 +302,11 @@ def study(progress: Callable[[str], None] = print, scale: float = 1.0) -> pd.Dat
 
 def as_text(table: pd.DataFrame, name: str) -> str:
     """Return the Markdown of one study."""
-    part, titles = table[table["study"] == name], _SHOWN[name]
+    return markdown(table[table["study"] == name], _SHOWN[name])
+
+
+def markdown(part: pd.DataFrame, titles: Mapping[str, str]) -> str:
+    """Return a table of some columns, whose titles may quote the first row."""
     first = part.iloc[0]
     lines = [[title.format(**first) for title in titles.values()], ["---"] * len(titles)]
     for row in part.to_dict("records"):

@@ -10,16 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import torch
+from torch import Tensor
 
 from bounds.training import Budget, Guard
 from bounds.training.guard import Mode
 from lab.compare import shipped
+from lab.guard import markdown
 from lab.model import Transformer, engine
 from lab.rollout import at, sample, training_law
 from lab.train import Progress, Run, Start, Trainer
@@ -32,13 +34,17 @@ class Kind:
     name: str
     mode: str = "report"
     rungs: int = 1
+    most: float = 0.5  # D in nats that the guard lets pass
     budget: bool = False
-    held: int = 32
+    held: int = 16
 
 
+RUN = Run(method="token-is", seed=0, steps=10, rate=3e-4, staleness=0, held_out=256, evaluate=10**6)
+SEEDS = range(5)
 KINDS = (
     Kind("no guard"),
     Kind("guard", mode="guard", rungs=6),
+    Kind("guard, 0.05 nats", mode="guard", rungs=6, most=0.05),
     Kind("budget of D", budget=True),
     Kind("certify", mode="certify", rungs=6),
 )
@@ -50,7 +56,8 @@ class GuardedTrainer(Trainer):
     def __init__(self, run: Run, start: Start, kind: Kind) -> None:
         super().__init__(run, start)
         self.kind = kind
-        self.guard = Guard(mode=cast(Mode, kind.mode), ladder=[2.0**-k for k in range(kind.rungs)])
+        ladder = [2.0**-k for k in range(kind.rungs)]
+        self.guard = Guard(mode=cast(Mode, kind.mode), ladder=ladder, budget=kind.most)
         self.budget = Budget(run.rate, low=1e-6, high=run.rate) if kind.budget else None
         self.solved = self.answers()
         self.row: dict[str, Any] = {}
@@ -75,13 +82,13 @@ class GuardedTrainer(Trainer):
             whole = self.answers()
             spent = time.process_time() - started
 
-        def score() -> torch.Tensor:
+        def score() -> Tensor:
             return at(training_law(self.model, held), held.tokens)
 
         started = time.process_time()
         found = self.guard(step, self.model.parameters(), score, held.logprobs, held.mask, held.rewards, ids)
         seconds = time.process_time() - started - spent
-        self.solved = {1.0: whole, 0.0: before}.get(found.kept) if found.kept in (0.0, 1.0) else self.answers()
+        self.solved = {1.0: whole, 0.0: before}[found.kept] if found.kept in (0.0, 1.0) else self.answers()
         self.row = {"step": self.step + 1, "rate": self.optimiser.param_groups[0]["lr"], "kept": found.kept}
         for name, after in {"whole": whole, "change": self.solved}.items():
             change = after - before
@@ -104,20 +111,17 @@ def runs(run: Run, kinds: Sequence[Kind], seeds: Sequence[int], path: Path, prog
     """Make every run that the file does not hold yet; one row for each step of each."""
     done = pd.read_csv(path) if path.exists() else pd.DataFrame({"kind": [], "seed": []})
     start = shipped()
-    for kind in kinds:
-        for seed in seeds:
-            if ((done["kind"] == kind.name) & (done["seed"] == seed)).any():
-                continue
-            torch.manual_seed(seed)
-            trainer = GuardedTrainer(replace(run, seed=seed), start, kind)
-            first, rows, started = trainer.solved.mean(), [], time.process_time()
-            while trainer.step < run.steps:
-                trainer.advance()
-                rows.append({"kind": kind.name, "seed": seed, "first": first, **trainer.row})
-                progress(f"{kind.name}, seed {seed}, step {trainer.step}: " + ", ".join(_texts(trainer.row)))
-            here = pd.DataFrame(rows).assign(run_seconds=time.process_time() - started)
-            done = pd.concat([done, here], ignore_index=True) if len(done) else here
-            done.to_csv(path, index=False, float_format="%.5g")
+    for seed, kind in product(seeds, kinds):
+        if ((done["kind"] == kind.name) & (done["seed"] == seed)).any():
+            continue
+        trainer = GuardedTrainer(replace(run, seed=seed), start, kind)
+        first, rows = trainer.solved.mean(), []
+        while trainer.step < run.steps:
+            trainer.advance()
+            rows.append({"kind": kind.name, "seed": seed, "first": first, **trainer.row})
+            progress(f"{kind.name}, seed {seed}, step {trainer.step}: " + ", ".join(_texts(trainer.row)))
+        done = pd.concat([done, pd.DataFrame(rows)], ignore_index=True) if len(done) else pd.DataFrame(rows)
+        done.to_csv(path, index=False, float_format="%.5g")
     return done
 
 
@@ -150,3 +154,23 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(table)
+
+
+_SHOWN = {
+    "kind": "run",
+    "seeds": "seeds",
+    "steps": "steps",
+    "harmful": "that would harm",
+    "harm_kept": "harmed",
+    "good": "that would help",
+    "good_refused": "of these refused",
+    "score": "score, from {first:.2f}",
+    "scores": "by seed",
+    "forwards": "forwards",
+    "judging": "s",
+}
+
+
+def as_text(rows: pd.DataFrame) -> str:
+    """Return the Markdown of the summary."""
+    return markdown(summary(rows), _SHOWN)

@@ -48,7 +48,7 @@ METHODS: dict[str, tuple[float | None, float, str | None]] = {
     "token-is": (None, 1e6, None),
     "clip": (0.8, 1.28, None),
     "trm-max": (None, 1e6, "seq_max_k2<=0.05"),
-    "trm-avg": (None, 1e6, "seq_mean_k3<=0.001"),
+    "trm-avg": (None, 1e6, "seq_mean_k3<=0.00071"),
 }
 
 

@@ -667,7 +667,7 @@ def test_an_uncertain_length_refutes_nothing():
 def test_a_certificate_of_several_steps_says_so():
     (mixture,) = bounds.certify(bounds.example_traces("run")).findings
     assert mixture.kind == "mixture"
-    assert mixture.text.startswith("the log holds 11 steps (0 to 20), each with its own two policies")
+    assert mixture.text.startswith("the log holds 40 steps (0 to 195), each with its own two policies")
 
 
 def test_an_estimate_by_another_name_is_answered_with_the_likely_meant_one(certificate):

@@ -516,18 +516,19 @@ def test_steps_without_path_is_the_embedded_run(capsys):
     assert run(capsys, "certify", "--by-step", "--json")[1] == out
     assert run(capsys, "steps", "--limit", 1e-9)[0] == 1
     assert run(capsys, "steps", "--limit", 1e9)[0] == 0
-    assert run(capsys, "steps", "--limit", 5)[0] == 3  # up to 7.97 at step 12, and from 0
+    assert run(capsys, "steps", "--limit", 2)[0] == 3  # up to 2.93 at step 135, and from 0
 
 
 def test_steps_answer_first(capsys):
     code, out, err = run(capsys, "steps")
     lines = out.rstrip().splitlines()
     assert (code, err) == (0, "no PATH: this is the embedded log run.parquet\n")
-    assert lines[0] == "▼ LOST AT 4  KL of a response may be above 0.5 at step 4 (up to 0.228 at step 2)"
-    assert "to do      resume from step 2, and sync the weights more often" in out
+    assert lines[0] == "▼ LOST AT 15  KL of a response may be above 0.5 at step 15 (up to 0.404 at step"
+    assert lines[1].strip() == "10)"
+    assert "to do      resume from step 10, and sync the weights more often" in out
     assert max(map(len, lines)) <= 80
-    assert lines[-1].split() == ["20", "0.676", "0.872", ">", "0.5", "0.349", "-0.244", "to", "0.448"]
-    assert run(capsys, "steps", "--limit", 9)[1].startswith("▲ WITHIN     the KL of a response is at most 9 at all 11")
+    assert lines[-1].split() == ["195", "0.11", "0.217", "0.0259", "-0.449", "to", "0.425"]
+    assert run(capsys, "steps", "--limit", 9)[1].startswith("▲ WITHIN     the KL of a response is at most 9 at all 40")
     assert "surrogate_gain" in run(capsys, "steps", "--full")[1]
 
 

@@ -558,7 +558,7 @@ def test_a_run_adds_up_what_was_promised_and_what_can_be_off():
             np.testing.assert_allclose([getattr(i, end) for i in sums], np.cumsum([getattr(i, end) for i in each]))
     last = run.steps[list(run.steps)[-1]]
     said = next(line for line in run.block() if line.startswith("  ledger"))
-    assert f"11 steps promised {near(last['promised_so_far'].value)} in all" in said
+    assert f"40 steps promised {near(last['promised_so_far'].value)} in all" in said
     assert f"off by {shown(last['error_so_far'].high)}" in said
 
 

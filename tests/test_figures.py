@@ -187,10 +187,10 @@ def test_plots_of_a_log_where_nothing_diverges():
 def test_a_run_is_drawn_with_its_limit_and_where_it_was_lost():
     frame = run_over_time_data()
     run = bounds.over_time(bounds.example_traces("run"), mask="seq_mean_k3<=0.001")
-    assert frame["lost"].unique().tolist() == [run.lost] == ["4"]
+    assert frame["lost"].unique().tolist() == [run.lost] == ["15"]
     axes = bounds.plot_over_time(run)
     assert len(axes) == frame["panel"].nunique() == 6
-    assert "lost at step 4" in [text.get_text() for text in axes[0].texts]
+    assert "lost at step 15" in [text.get_text() for text in axes[0].texts]
     kl = frame[frame["quantity"] == "kl_seq"]
     np.testing.assert_allclose(axes[0].get_lines()[0].get_ydata(), kl["value"])
     assert (kl["limit"] == run.limit).all()

@@ -477,7 +477,7 @@ def certificate_data() -> pd.DataFrame:
 
 
 def run_over_time_data() -> pd.DataFrame:
-    """Ask the embedded run (nothing corrects its mismatch), under TRM-Avg: see :func:`bounds.plot_over_time`."""
+    """Ask the embedded run, under TRM-Avg: see :func:`bounds.plot_over_time`."""
     import bounds
 
     return over_time_frame(bounds.over_time(bounds.example_traces("run"), mask="seq_mean_k3<=0.001"))

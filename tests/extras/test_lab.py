@@ -300,13 +300,6 @@ def test_the_log_of_a_run_has_its_steps_and_is_of_that_run(start, tmp_path):
     assert command.main(["train", "--log", str(tmp_path / "no" / "x"), "--base", str(tmp_path / "missing.pt")]) == 2
 
 
-def test_the_run_inside_the_package_is_the_one_that_is_described():
-    run = bounds.over_time(bounds.example_traces("run"))
-    assert list(run.steps) == [str(k) for k in range(0, 21, 2)]
-    assert all(run.steps.facts_of(step) == {"responses": 48, "prompts": 24} for step in run.steps)
-    assert bounds.example_traces("run").horizon == Task().horizon
-
-
 def test_a_comparison_its_table_and_its_figures(start, tmp_path):
     preset = Preset(("token-is", "clip", "trm-avg"), (0, 1), RUN)
     rows = compare(preset, start, tmp_path / "runs", quiet, logs=tmp_path / "logs")

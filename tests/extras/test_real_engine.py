@@ -1,4 +1,4 @@
-"""A log of a real TRL with a real vLLM (lab/real_engine.py): what of its mismatch is the engine, what staleness."""
+"""The embedded run of a real TRL with a real vLLM (lab/real_engine.py): what of its mismatch is the engine, what staleness."""
 
 from __future__ import annotations
 
@@ -9,14 +9,25 @@ import numpy as np
 import pytest
 
 import bounds
+from lab.task import CHARACTERS, Task
 
 LAB = Path(__file__).parents[2] / "lab"
+
+
+def test_the_run_inside_the_package_is_the_one_that_is_described():
+    run, traces = bounds.over_time(bounds.example_traces("run")), bounds.example_traces("run")
+    assert list(run.steps) == [str(k) for k in range(0, 200, 5)]
+    assert all(run.steps.facts_of(step) == {"responses": 32, "prompts": 8} for step in run.steps)
+    assert traces.horizon == Task().horizon
+    step, version = (np.array(traces.labels[name], dtype=int) for name in ("step", "weight_version"))
+    assert (version == step - step % 4).all()
+    assert set(traces.tokens) <= set(range(len(CHARACTERS)))
 
 
 @pytest.fixture(scope="module")
 def by_age():
     """Age of vLLM's weights in steps -> k3 of a response by the engine alone, and in all, as means over responses."""
-    traces = bounds.read_traces(LAB / "logs" / "real-engine.parquet")
+    traces = bounds.example_traces("run")
     step, version = (np.array(traces.labels[name], dtype=int) for name in ("step", "weight_version"))
     sums = [
         np.add.reduceat(np.expm1(d) - d, traces.starts[:-1]) for d in (traces.old - traces.rollout, traces.log_ratio)
