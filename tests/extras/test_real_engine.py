@@ -1,4 +1,4 @@
-"""The embedded run of a real TRL with a real vLLM (lab/real_engine.py): what of its mismatch is the engine, what staleness."""
+"""The embedded run of a real TRL with a real vLLM (lab/real_engine.py): what of its mismatch is the engine."""
 
 from __future__ import annotations
 
