@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -136,9 +137,36 @@ def test_rows_are_grouped_on_request_though_each_has_an_id(tmp_path):
     )
     ours, theirs = bounds.read_traces(path, horizon=64, group_size=4), bounds.read_traces(by_prompt, horizon=64)
     assert ours.prompt.tolist() == theirs.prompt.tolist()
+    mixed = writers.lines(tmp_path / "d", listed(UNGROUPED["in another order"]))
+    with pytest.raises(bounds.TraceError, match="group_size=4 puts it with rows of another prompt"):
+        bounds.read_traces(mixed, horizon=64, group_size=4)
+    paths = writers.lines(tmp_path / "e", listed(UNGROUPED["a path in the prompt"]))
+    assert len(bounds.read_traces(paths, horizon=64, group_size=4).prompt_ids) == 24
     again = writers.lines(tmp_path / "c", listed(log(prompt_id=lambda i, k: f"p{k}")))
     with pytest.raises(bounds.TraceError, match="row 4: group_size=2 puts it with rows of another prompt"):
         bounds.read_traces(again, horizon=64, group_size=2)
+
+
+@pytest.mark.parametrize("name", ["ids of responses", "in another order"])
+@pytest.mark.parametrize("responses", [96, 95])
+def test_tokens_of_prompts_that_return_group_responses_whose_ids_differ(tmp_path, name, responses):
+    """Every answer is that of a log whose ids name prompts; but it is assumed, and said, and meets no gate."""
+    rows = UNGROUPED[name][:responses]
+    named = [{**row, "prompt_id": str(row["prompt_tokens"])} for row in rows]
+    read = partial(bounds.TraceSet.from_records, horizon=64, train_policy="held-out")
+    ours, theirs = bounds.certify(read(rows)), bounds.certify(read(named))
+    assert ours.prompts == theirs.prompts == 24
+    for of in ("improvement_these_prompts", "improvement"):
+        mine, other = ours.guarantees.intervals[of], theirs.guarantees.intervals[of]
+        assert (mine.low, mine.high) == pytest.approx((other.low, other.high), abs=0.02)  # star looks at keys' order
+        assert mine.standing is bounds.Standing.ASSUMED
+    assert ours.estimates["kl_seq"] == theirs.estimates["kl_seq"]
+    assert "grouped" in [a.what for a in ours.assumptions]
+    assert ours.against("kl_seq").kind is Kind.UNGROUPED
+    assert bounds.by_position(read(rows)).to_frame().equals(bounds.by_position(read(named)).to_frame())
+    assert bounds.explain(read(rows)).kl_seq == bounds.explain(read(named)).kl_seq
+    path = writers.lines(tmp_path / "log.jsonl", listed(rows))
+    assert bounds.certify(bounds.open_log(path, horizon=64, train_policy="held-out")).estimates == ours.estimates
 
 
 def listed(rows):

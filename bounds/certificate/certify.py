@@ -169,7 +169,8 @@ def certify(
     )
     waived = {kind: "" for kind, names in _WAIVED_BY.items() if not assumed.keys().isdisjoint(names)}
     waived |= _harmless(summary, assumed)
-    unnamed = summary.left_out.ungrouped.count and sum(f.kind is Kind.UNGROUPED for f in seen) == 1
+    groups_assumed = summary.left_out.ungrouped.count or summary.by_tokens
+    unsaid = groups_assumed and sum(f.kind is Kind.UNGROUPED for f in seen) == 1
     guaranteed, why_not = _unless_refuted(guaranteed, seen, summary, waived)
     unknown_policy = Assumption("train_policy", "unknown", "theta did not learn from these responses")
     as_sampled = (
@@ -198,7 +199,7 @@ def certify(
         reasons={**why_not, **found.reasons},
         findings=tuple(f if f.look else advised(f, summary) for f in seen),
         waived=waived,
-        unsaid=(*UNSAID, Kind.UNGROUPED) if unnamed else UNSAID,
+        unsaid=(*UNSAID, Kind.UNGROUPED) if unsaid else UNSAID,
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),
             *(a for a in bounds.table.assumptions if a.what not in assumed),

@@ -498,16 +498,21 @@ def _say_advantages(s: Summary, look: Look) -> Iterable[Finding]:
 
 def _say_ungrouped(s: Summary, look: Look) -> Iterable[Finding]:
     """Say that ids name responses, not prompts: by the prompts' tokens, or since neighbours are alike."""
-    number, n = s["prompt_number"], len(s)
+    n = len(s)
+    if s.by_tokens:
+        text = (
+            f"each of {n} responses has an id of its own, but their prompts are of {s.prompts} different token lists: "
+            "those to one list are taken for answers to one prompt (group_size, --group-size N says so)"
+        )
+        yield Kind.UNGROUPED.finding(text, n)
+        return
     if s.prompts < n or s.left_out.ungrouped.count == n or n < 2:
         return
-    if number.all() and 2 * (different := np.unique(number).size) <= n:
-        text = f"each of {n} responses has an id of its own, but their prompts are of {different} different token lists"
-    elif (size := _alike_prompts(s["prompt_likeness"])) or (size := _alike_rewards(s)):
-        what = "prompts" if _alike_prompts(s["prompt_likeness"]) else "rewards"
-        text = f"each of {n} responses has an id of its own, but the {what} of every {size} rows are alike"
-    else:
+    by_text = _alike_prompts(s["prompt_likeness"])
+    if not (size := by_text or _alike_rewards(s)):
         return
+    what = "prompts" if by_text else "rewards"
+    text = f"each of {n} responses has an id of its own, but the {what} of every {size} rows are alike"
     text += ": is it one prompt, answered several times? (group_size, --group-size N: every N rows answer one prompt)"
     yield Kind.UNGROUPED.finding(text, n)
 

@@ -275,8 +275,10 @@ def statistics_of(
     return {name: own[name] if name in own else pooled(name, tokens) for name in names}
 
 
-def prompt_keys(traces: TraceSet) -> npt.NDArray[np.uint64]:
-    """Return what stands for the prompt of each response in every log [N]: 64 bits of a hash of its name."""
+def prompt_keys(traces: TraceSet, *, by_tokens: bool = False) -> npt.NDArray[np.uint64]:
+    """Return what stands for the prompt of each response in every log [N]: a hash of its name, or of its tokens."""
+    if by_tokens and traces.prompt_text is not None:
+        return np.ascontiguousarray(traces.prompt_text["number"])
     hashes = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in traces.prompt_ids)
     return np.frombuffer(hashes, dtype=">u8").astype(np.uint64)[traces.prompt]
 

@@ -231,7 +231,8 @@ class Summary(_Known):
             raise TraceError(f"{place}: {', '.join(odd)} is logged for some responses and not for others")
         self._rows.append(some)
         self._weighed = None
-        vars(self).pop("prompt", None)
+        for name in ("prompt", "by_tokens"):
+            vars(self).pop(name, None)
 
     def _label_numbers(self, name: str, texts: Iterable[str]) -> IntArray:
         names = self.labels.setdefault(name, [])
@@ -253,7 +254,14 @@ class Summary(_Known):
             return off_policy(-self["log_ratio_sum"] / self["length"], self.advantage)
         if name not in self:
             raise KeyError(unknown("column", name, self._rows.names))
-        return self._rows[name]
+        return self._rows["prompt_number" if name == "prompt" and self.by_tokens else name]
+
+    @cached_property
+    def by_tokens(self) -> bool:
+        """Whether each response has an id of its own, and the tokens of their prompts say which answer one."""
+        number, n = self._rows["prompt_number"], len(self)
+        again = bool(number.all()) and 2 * np.unique(number).size <= n
+        return again and np.unique(self._rows["prompt"]).size == n > 1
 
     @cached_property
     def prompt(self) -> IntArray:
@@ -315,6 +323,7 @@ class Summary(_Known):
             ("left_out", out.unsaid + out.dropped.count + out.asked.count,
              "responses that were left out are like the others, in reward, too"),
             ("ungrouped", out.ungrouped.count, "no two of the responses without a prompt_id answer one prompt"),
+            ("grouped", self.by_tokens and len(self), "responses to the same prompt tokens answer one draw of a prompt"),
         )  # fmt: skip
         return tuple(Assumption(what, count, why) for what, count, why in found if count)
 
@@ -368,7 +377,7 @@ class Summary(_Known):
             if self._weighed is None:
                 log = self.again()
                 files = log.split() if isinstance(log, Log) else [log]
-                self.weigh_positions(weighed_positions(file, keys, sizes) for file in files)
+                self.weigh_positions(weighed_positions(file, keys, sizes, self.by_tokens) for file in files)
             sums, size = self._weighed or {}, self.prompts
         return {name: np.pad(values, (0, self.horizon - values.size)) / size for name, values in sums.items()}
 
@@ -382,7 +391,7 @@ class Summary(_Known):
         """Yield the parts of the log once more, each with its part of :attr:`prompt`; refuse another log."""
         keys, first = np.unique(self["prompt"], return_index=True)
         tokens = 0
-        for part, prompt in _by_prompt(self.again(), keys, self.prompt[first]):
+        for part, prompt in _by_prompt(self.again(), keys, self.prompt[first], self.by_tokens):
             tokens += part.rollout.size
             yield part, prompt
         if tokens != self.tokens:
@@ -478,21 +487,25 @@ def _tokens_before(log: Iterable[TraceSet]) -> int:
     return (log.before or 0) // _TOKEN_BYTES if isinstance(log, Log) else 0
 
 
-def _by_prompt(log: Iterable[TraceSet], keys: Any, numbers: IntArray) -> Iterator[tuple[TraceSet, IntArray]]:
+def _by_prompt(
+    log: Iterable[TraceSet], keys: Any, numbers: IntArray, by_tokens: bool
+) -> Iterator[tuple[TraceSet, IntArray]]:
     """Yield the parts of a log with the number of each response's prompt [N]; the ``keys`` of prompts are sorted."""
     for part in log:
-        wanted = prompt_keys(part)
+        wanted = prompt_keys(part, by_tokens=by_tokens)
         places = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
         if (keys[places] != wanted).any():
             raise TraceError(f"{part.where[0]}: {_CHANGED}")
         yield part, numbers[places]
 
 
-def weighed_positions(log: Iterable[TraceSet], keys: Any, sizes: IntArray) -> dict[str, FloatArray]:
+def weighed_positions(
+    log: Iterable[TraceSet], keys: Any, sizes: IntArray, by_tokens: bool = False
+) -> dict[str, FloatArray]:
     """Sum over responses at each position, each weighed by 1 / (responses of its prompt); refuse another log."""
     weighed: dict[str, FloatArray] = {}
     seen = _tokens_before(log)
-    for traces, size in _by_prompt(log, keys, sizes):
+    for traces, size in _by_prompt(log, keys, sizes, by_tokens):
         weights = 1.0 / size
         compiled = seen > WORTH_COMPILING
         sums = token_sums(traces.rollout, traces.train, traces.starts, weights, compiled=compiled)

@@ -58,6 +58,7 @@ _TAKEN_FOR_GRANTED = {
     "train_policy": "theta did not learn from these",
     "steps": "no step learned from another",
     "ungrouped": "each response its own prompt",
+    "grouped": "the same tokens are one prompt",
     "left_out": "what is left out is like the rest",
     "heavy_tail": "rare tokens came as often as they do",
 }

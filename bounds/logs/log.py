@@ -466,9 +466,11 @@ def _grouped(rows: Iterable[Row], path: Path, size: int) -> Iterator[Row]:
     """Give every ``size`` rows of a file one prompt; what the rows say of prompts must agree.
 
     Ids that all differ name the responses, and say nothing of prompts: where the first two rows have two ids, no id may
-    come again.
+    come again, nor a prompt, if its tokens are logged, in a group of another.
     """
     said: object = None
+    tokens: object = None
+    prompts: set[int] = set()
     ids: set[int] | None = None  # hashes of those that were seen, where they name responses
     row = -1
     for row, (where, record) in enumerate(rows):
@@ -477,14 +479,23 @@ def _grouped(rows: Iterable[Row], path: Path, size: int) -> Iterator[Row]:
         if row == 1 < size and None not in (name, said) and not same(name, said):
             ids = {hash(str(said))}
         if row % size == 0:
-            said = own
-        if (row % size and not same(own, said)) if ids is None else hash(str(name)) in ids:
+            said, tokens = own, record.get("prompt_tokens")
+        again = _met_again(prompts, record.get("prompt_tokens"))
+        elsewhere = again and not same(record.get("prompt_tokens"), tokens)
+        if (row % size and not same(own, said)) if ids is None else elsewhere or hash(str(name)) in ids:
             raise TraceError(f"{where}: group_size={size} puts it with rows of another prompt")
         if ids is not None:
             ids.add(hash(str(name)))
         yield where, {**record, "prompt_id": f"{path}: group {row // size}"}
     if (row + 1) % size:
         raise TraceError(f"{path}: {many(row + 1, 'row')}, which is no multiple of group_size={size}")
+
+
+def _met_again(prompts: set[int], tokens: object) -> bool:
+    """Remember the tokens of a prompt, and return whether they were there."""
+    before = len(prompts)
+    prompts.add(hash(np.asarray(tokens).tobytes()))
+    return tokens is not None and len(prompts) == before
 
 
 def _join(sampled: Iterator[Row], scored: Iterator[Row], notes: list[str]) -> Iterator[Row]:
