@@ -323,7 +323,7 @@ class Summary(_Known):
             ("left_out", out.unsaid + out.dropped.count + out.asked.count,
              "responses that were left out are like the others, in reward, too"),
             ("ungrouped", out.ungrouped.count, "no two of the responses without a prompt_id answer one prompt"),
-            ("grouped", self.by_tokens and len(self), "responses to the same prompt tokens answer one draw of a prompt"),
+            ("grouped", self.by_tokens and len(self), "responses to the same prompt tokens answer one prompt"),
         )  # fmt: skip
         return tuple(Assumption(what, count, why) for what, count, why in found if count)
 
