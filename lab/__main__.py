@@ -102,8 +102,9 @@ def _guard(arguments: argparse.Namespace) -> None:
 
 
 def _guarded_task(arguments: argparse.Namespace) -> None:
-    run, seeds = guarded_task.RUN, guarded_task.SEEDS[: arguments.seeds]
-    print(guarded_task.as_text(guarded_task.runs(run, guarded_task.KINDS, seeds, arguments.table, _progress)))
+    start, seeds = comparison.shipped(arguments.base), guarded_task.SEEDS[: arguments.seeds]
+    rows = guarded_task.runs(guarded_task.RUN, start, guarded_task.KINDS, seeds, arguments.table, _progress)
+    print(guarded_task.as_text(rows))
 
 
 def _given(arguments: argparse.Namespace, kind: type[Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -180,14 +181,20 @@ def _interval(name: str, values: pd.Series[float], low: float, high: float) -> d
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def as_text(table: pd.DataFrame) -> str:
-    """Return the summary as a Markdown table."""
+#: What lab/real_engine.py calls the methods whose form is TRL's.
+IN_TRL = {"clip": "weights within [0.8, 1.28]"}
+
+
+def as_text(table: pd.DataFrame, called: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the summary as a Markdown table; ``called`` renames methods."""
     titles = {"score": "score", "gain": "score - token IS", "log_ppl_abs_diff": "PPL gap"}
     titles |= {n: n for n in ("kl_seq", "worst_case_error", "acceptance")}
     lines = [f"| method | seeds | {' | '.join(titles.values())} |", "|---" * (len(titles) + 2) + "|"]
     for row in table.to_dict("records"):
         cells = [_cell(row, name) for name in titles]
-        lines.append(f"| {METHODS[row['method']].title} | {row['seeds']} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {called.get(row['method'], METHODS[row['method']].title)} | {row['seeds']} | {' | '.join(cells)} |"
+        )
     return "\n".join(lines)
 
 

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from bounds.training import Budget, Guard
 from bounds.training.guard import Mode
-from lab.compare import shipped
 from lab.guard import markdown
 from lab.model import Transformer, engine
 from lab.rollout import at, sample, training_law
@@ -93,7 +92,7 @@ class GuardedTrainer(Trainer):
         for name, after in {"whole": whole, "change": self.solved}.items():
             change = after - before
             self.row |= {name: change.mean(), f"{name}_error": change.std(ddof=1) / len(change) ** 0.5}
-        last = found.seen[0]
+        last = found.seen[0]  # of the whole step
         self.row |= {"score": self.solved.mean(), "low": last.improvement.low, "high": last.improvement.high}
         self.row |= {
             "kl_seq": last.kl_seq,
@@ -107,10 +106,11 @@ class GuardedTrainer(Trainer):
             self.row["use"] = self.budget.use
 
 
-def runs(run: Run, kinds: Sequence[Kind], seeds: Sequence[int], path: Path, progress: Progress = print) -> pd.DataFrame:
+def runs(
+    run: Run, start: Start, kinds: Sequence[Kind], seeds: Sequence[int], path: Path, progress: Progress = print
+) -> pd.DataFrame:
     """Make every run that the file does not hold yet; one row for each step of each."""
     done = pd.read_csv(path) if path.exists() else pd.DataFrame({"kind": [], "seed": []})
-    start = shipped()
     for seed, kind in product(seeds, kinds):
         if ((done["kind"] == kind.name) & (done["seed"] == seed)).any():
             continue

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+import pandas as pd
 import torch
 import vllm.model_executor.layers.utils as layers
 from datasets import Dataset
@@ -36,7 +38,7 @@ import bounds
 import bounds.training.trl
 from bounds.masks.statistics import Tokens, pooled
 from bounds.training import Guard, Monitor
-from lab.compare import BASE, QUANTILE
+from lab.compare import BASE, HERE, IN_TRL, QUANTILE, as_text, summary
 from lab.model import Transformer
 from lab.task import CHARACTERS, END, VOCABULARY, Task, decode, is_right
 from lab.train import new_model
@@ -164,8 +166,21 @@ def thresholds(folder: Path) -> dict[str, float]:
     return {name: float(np.quantile(pooled(name, tokens), QUANTILE)) for name in ("seq_max_k2", "seq_mean_k3")}
 
 
+def rows_of(runs: Iterable[Path]) -> pd.DataFrame:
+    """Return what TRL showed of runs, a row a step, with the score of the last, as lab.compare has it."""
+    found = []
+    for path in runs:
+        run = json.loads(path.read_text())
+        for step in (row for row in run["history"] if "reward" in row):
+            shown = {n.removeprefix("trust_region/"): v for n, v in step.items() if n.startswith("trust_region/")}
+            same = {"method": run["method"], "seed": run["seed"], "step": step["step"], "reward": step["reward"]}
+            found.append({**same, "acceptance": 1.0, **shown})
+        found[-1]["score"] = run["score"]
+    return pd.DataFrame(found)
+
+
 def main() -> None:
-    """Train the base policy on the task, and log every step; or say which thresholds a run gives."""
+    """Train the base policy on the task, and log every step; or look at runs that were made."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=200)
@@ -174,8 +189,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--prompts", type=int, default=8, help="of a step, with 4 responses to each")
     parser.add_argument("--guard", choices=("report", "guard", "certify"), help="judge every step on a quarter of them")
+    parser.add_argument("--budget", type=float, default=0.5, help="of D, in nats, that the guard lets pass")
     parser.add_argument("--thresholds", action="store_true", help="of the masks, from the run that stands in FOLDER")
+    parser.add_argument("--table", action="store_true", help="of the runs whose FOLDER begins so")
     given = parser.parse_args()
+    if given.table:
+        rows = rows_of(sorted(given.folder.parent.glob(f"{given.folder.name}*.json")))
+        rows.to_csv(HERE / "results" / "real-engine.csv", index=False, float_format="%.5g")
+        print(as_text(summary(rows), IN_TRL))
+        return
     if given.thresholds:
         print(thresholds(given.folder))
         return
@@ -226,7 +248,7 @@ def main() -> None:
         train_dataset=Dataset.from_list([{"prompt": text, "result": value} for text, value in problems]),
         trust_region=region,
         log_dir=str(given.folder),
-        guard=None if given.guard is None else Guard(mode=given.guard, seed=given.seed),
+        guard=None if given.guard is None else Guard(mode=given.guard, seed=given.seed, budget=given.budget),
     )
     started = time.perf_counter()
     trainer.train()

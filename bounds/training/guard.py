@@ -133,7 +133,8 @@ class Guard:
         no step was wrongly shown to harm.
     budget : float
         Of D in nats for each response; an infinite D exceeds every budget. It is compared with the estimate on the
-        held-out prompts, which is no limit.
+        held-out prompts, which is no limit. What passes may miss L' by the budget times the reward's spread: where a
+        step gains 0.02, leave it a few hundredths (``lab/README.md`` has runs that half a nat a step ruins).
     ladder : sequence of float
         Shares of the step that are tried, one after the other; the first that is not refused is kept.
     reward_range : pair of float

@@ -14,7 +14,7 @@ import torch
 import bounds
 from lab import __main__ as command
 from lab import compare as comparison
-from lab import figures, guard, tiny
+from lab import figures, guard, guarded_task, tiny
 from lab.compare import Preset, calibrate, compare, finished, summary
 from lab.methods import METHODS, Batch
 from lab.model import KeyValueCache, Shape, engine
@@ -411,6 +411,34 @@ def test_the_tables_of_guarded_runs_are_the_committed_ones():
             assert part[column].tolist() == [getattr(kind, field) for kind in kinds]
     certified = table[table["mode"] == "certify"]
     assert (certified["p_value"] > 0.01).all()
+
+
+# --- guarded runs of the arithmetic task ------------------------------------------------------------------------------
+
+
+def test_guarded_runs_of_the_task(start, tmp_path):
+    run = replace(RUN, method="token-is", staleness=0, steps=2, evaluate=99, held_out=40, rate=0.05)
+    path = tmp_path / "rows.csv"
+    rows = guarded_task.runs(run, start, guarded_task.KINDS, range(1), path, quiet)
+    by_kind = dict(list(rows.groupby("kind")))
+    assert {name: len(part) for name, part in by_kind.items()} == {kind.name: 2 for kind in guarded_task.KINDS}
+    first = rows[rows["step"] == 1].pivot(index="seed", columns="kind", values="whole")
+    assert (first.sub(first["no guard"], axis=0) == 0).all(
+        axis=None
+    )  # a seed takes the same first step, whoever judges
+    assert (by_kind["no guard"]["kept"] == 1).all()
+    assert (by_kind["guard, 0.05 nats"]["kept"] < 1).all()
+    refused = by_kind["certify"]  # 16 prompts show nothing
+    assert (refused[["kept", "change"]] == 0).all(axis=None)
+    assert (refused["score"] == refused["first"]).all()
+    budget = by_kind["budget of D"].set_index(["seed", "step"])["rate"].unstack()
+    assert (budget[1] == run.rate).all()
+    assert (budget[2] < run.rate).all()  # D is far above what L' pays for
+    guarded_task.runs(run, start, guarded_task.KINDS, range(1), path, pytest.fail)  # everything is done
+    told = guarded_task.summary(rows).set_index("kind")
+    assert told["score"]["certify"] == told["first"]["certify"] == refused["first"].mean()
+    assert told["harm_kept"]["certify"] == 0
+    assert (told["harm_kept"] == told["harmful"])["no guard"]
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
