@@ -87,6 +87,12 @@ def near(width: int, distance: float, dtype=np.float64, seed: int = 0, scale: fl
     return a, (a + rng.standard_normal((3, width)) * distance).astype(dtype)
 
 
+def log_probs(dtype, off: float = 0.0):
+    """Rows that add up to 1, or to exp(off): their maxima alone do not show that."""
+    pair = (x - np.log(np.exp(x).sum(axis=1, keepdims=True)) for x in near(200, 0.1))
+    return tuple((x + shift).astype(dtype) for x, shift in zip(pair, (off, 0.0), strict=True))
+
+
 def peaked(gap: float):
     """All mass but exp(-gap) on one token, which theta gives half or twice as much of the rest."""
     return np.array([[0.0, -gap, -gap - 1]] * 2), np.array([[0.0, -gap - 0.7, -gap], [0.5, 1.2 - gap, -gap]])
@@ -97,6 +103,10 @@ HARD = {
     "near, KL 1e-10, float32": near(200, 1.5e-5, np.float32),
     "near, KL 1e-16": near(100, 1e-8),
     "near, KL 1e-22": near(100, 1e-11),
+    "log-probs": log_probs(np.float64),
+    "log-probs, float32": log_probs(np.float32),
+    "like log-probs, but they add up to less": log_probs(np.float64, -2.0),
+    "like log-probs, one token": (np.array([[0.0, -9.0]]), np.array([[-0.7, 0.0]])),
     "near under an offset": (near(100, 1e-5)[0], near(100, 1e-5)[1] + 1e4),
     "near under an offset, float32": (near(100, 1e-2, np.float32)[0], near(100, 1e-2, np.float32)[1] + np.float32(1e4)),
     "one logit differs": (np.zeros((1, 50)), np.eye(1, 50) * 1e-7),

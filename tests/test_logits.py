@@ -149,6 +149,9 @@ def test_narrow_types_are_read_as_the_numbers_that_they_are():
     half = [x.astype(np.float16) for x in (a, b)]
     half[0][0, 3] = -INF
     same(from_logits(*half), from_logits(*(x.astype(np.float32) for x in half)))
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    every = every[every < np.inf][None]  # subnormal, -0.0 and -inf among them
+    same(from_logits(every, every[:, ::-1]), from_logits(*(x.astype(np.float32) for x in (every, every[:, ::-1]))))
     (bits_a, a), (bits_b, b) = bf16(a), bf16(b)
     same(from_logits(bits_a, bits_b), from_logits(a, b))
     same(from_logits(bits_a, b.astype(np.float64)), from_logits(a.astype(np.float64), b.astype(np.float64)))
@@ -223,7 +226,7 @@ def test_real_rows(precise, accuracy):
 # --- bad input ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [[[np.nan, 1.0]], [[INF, 1.0]], [[-INF, -INF]]])
+@pytest.mark.parametrize("bad", [[[np.nan, 1.0]], [[1.0, -np.nan]], [[INF, 1.0]], [[-INF, -INF]]])
 @pytest.mark.parametrize("precise", [False, True])
 def test_rows_that_are_no_distribution_are_named(bad, precise):
     good = np.zeros((9000, 2))
@@ -233,6 +236,10 @@ def test_rows_that_are_no_distribution_are_named(bad, precise):
         from_logits(rows, good, precise=precise)
     with pytest.raises(ValueError, match=r"train_logits\[8765\] must be numbers or -inf"):
         from_logits(good.astype(np.float32), rows.astype(np.float32), precise=precise)
+    with pytest.raises(ValueError, match=r"train_logits\[8765\] must be numbers or -inf"):
+        from_logits(good.astype(np.float16), rows.astype(np.float16), precise=precise)
+    with pytest.raises(ValueError, match=r"rollout_logits\[8765\] must be numbers or -inf"):
+        from_logits(bf16(rows)[0], bf16(good)[0], precise=precise)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from bounds._checks import FloatArray, refuse
 
-_CHUNK = 2**17  # elements that one thread takes at a time
-_CHUNKS_READ = 16  # for each thread, between two reads
+_CHUNK = 2**19  # elements that one thread takes at a time
+_CHUNKS_READ = 4  # for each thread, between two reads
+NAMES = ("rollout_logits", "train_logits")
 _DOMAIN = "an array [n, V] of float16, bfloat16, float32 or float64"
 _SAFETENSORS = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"}
 _LARGEST_HEADER = 10**8
@@ -82,7 +83,8 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
     not bounds: an upper bound must add that error, and what float16 or bfloat16 did to the logits before. Only
     ``max_log_ratio`` is an upper value, for the logits as they are given.
 
-    Rows are read in blocks: beyond the inputs some tens of MB are needed at any n and V. The first call ever compiles
+    Rows are read in blocks: beyond the inputs some tens of MB are needed at any n and V, also for those of 16 bits. Rows
+    of log-probs are recognised and read once less. The first call ever compiles
     for some seconds; numba keeps the result on disk, beside the package or in the user's cache (or NUMBA_CACHE_DIR).
 
     Parameters
@@ -136,19 +138,31 @@ def _sums(roll: _Rows, theta: _Rows, precise: bool) -> FloatArray:
             stored = roll.read(start, end), theta.read(start, end)
 
             def one(i: int, start: int = start, stored: tuple[Any, Any] = stored) -> None:
-                a, b = (x.numbers(s[i : i + rows]) for x, s in zip((roll, theta), stored, strict=True))
-                tops = np.stack([_maxima("rollout_logits", a, start + i), _maxima("train_logits", b, start + i)])
-                a, b = (x.astype(tops.dtype, copy=False).view() for x in (a, b))  # tops has the wider of the two types
+                a, b = _alike(*(x[i : i + rows] for x in stored))
                 a.flags.writeable = b.flags.writeable = False  # one compiled function serves memory maps as well
+                tops = np.empty((2, len(a)))
                 sweep(a, b, tops, sums[start + i : start + i + len(a)], *accuracy)
+                for name, top in zip(NAMES, tops, strict=True):
+                    finite(name, top, start + i)
 
             list(pool.map(one, range(0, end - start, rows)))
     return sums
 
 
-def _maxima(name: str, rows: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-    """Return the maximum of each row; what is no distribution shows in it."""
-    return finite(name, rows.max(axis=1), first)
+def _alike(*pair: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Return stored rows of one type that the kernel reads, contiguous: 16 bits as they are, float16 as int16."""
+    if pair[0].dtype != pair[1].dtype:
+        wide = np.result_type(*(numbers(x[:0]) for x in pair))
+        pair = tuple(numbers(x).astype(wide, copy=False) for x in pair)
+    rows = [np.require(x, x.dtype.newbyteorder("="), ["C", "A"]) for x in pair]
+    return [x.view(np.int16 if x.dtype == np.float16 else x.dtype) for x in rows]
+
+
+def numbers(stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return stored rows as float32 or float64; a copy only where they are not. uint16 holds the bits of bfloat16."""
+    if stored.dtype == np.uint16:
+        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return stored.astype(np.float64 if stored.dtype.itemsize == 8 else np.float32, copy=False)
 
 
 def finite(name: str, tops: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
@@ -188,38 +202,31 @@ def _divergences(sums: FloatArray, precise: bool) -> LogitDivergences:
 class _Rows:
     """Rows [i:j] of an array that can be sliced; bfloat16 as its bit patterns (uint16)."""
 
-    def __init__(self, name: str, array: Any, bfloat16: bool) -> None:
+    def __init__(self, name: str, array: Any) -> None:
         if array.ndim != 2 or array.shape[1] == 0:
             refuse(name, _DOMAIN, f"shape {tuple(array.shape)}")
-        self.array, self.bfloat16 = array, bfloat16
+        self.array = array
         self.shape: tuple[int, int] = tuple(array.shape)
 
     def read(self, i: int, j: int) -> Any:
         """Read rows i to j as they are stored; a stream wants them in order."""
         return self.array[i:j]
 
-    def numbers(self, stored: Any) -> Any:
-        """Return stored rows as float32 or float64, contiguous; a copy only where they are not."""
-        if self.bfloat16:
-            return (stored.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-        wide = np.float64 if stored.dtype.itemsize == 8 else np.float32
-        return np.require(stored, dtype=wide, requirements=["C", "A"])
-
 
 class _TensorRows(_Rows):
     """Rows of a torch tensor, brought from its device as they are wanted; those of the host are not copied."""
 
     def read(self, i: int, j: int) -> Any:
-        """Read rows i to j; bfloat16 as int16, because NumPy has no such type and torch's uint16 is recent."""
-        return self.array[i:j].cpu().numpy()
+        """Read rows i to j; bfloat16 by way of int16, because NumPy has no such type and torch's uint16 is recent."""
+        rows = self.array[i:j].cpu().numpy()
+        return rows.view(np.uint16) if rows.dtype == np.int16 else rows
 
 
 class _Stream(_Rows):
     """Rows of a member of an .npz file, decompressed as they are wanted, in order."""
 
     def __init__(self, file: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
-        self.file, self.dtype = file, dtype
-        self.shape, self.bfloat16 = shape, dtype == np.uint16
+        self.file, self.shape, self.dtype = file, shape, dtype
 
     def read(self, i: int, j: int) -> Any:
         """Read the next rows."""
@@ -249,7 +256,7 @@ def _array_rows(name: str, given: Any) -> _Rows:
     bfloat16 = array.dtype.name in ("bfloat16", "uint16")  # ml_dtypes' type, or the bare bit patterns
     if not bfloat16 and array.dtype.newbyteorder("=") not in (np.float16, np.float32, np.float64):
         refuse(name, _DOMAIN, f"dtype {array.dtype}")
-    return _Rows(name, array.view(np.uint16) if bfloat16 else array, bfloat16)
+    return _Rows(name, array.view(np.uint16) if bfloat16 else array)
 
 
 def _tensor_rows(name: str, tensor: Any) -> _Rows:
@@ -257,8 +264,8 @@ def _tensor_rows(name: str, tensor: Any) -> _Rows:
 
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         refuse(name, _DOMAIN, f"dtype {tensor.dtype}")
-    bfloat16, rows = tensor.dtype is torch.bfloat16, tensor.detach()
-    return _TensorRows(name, rows.view(torch.int16) if bfloat16 else rows, bfloat16)
+    rows = tensor.detach()
+    return _TensorRows(name, rows.view(torch.int16) if tensor.dtype is torch.bfloat16 else rows)
 
 
 def _open(file: LogitFile) -> _Rows:
@@ -305,7 +312,7 @@ def _open_safetensors(path: Path, name: str | None) -> _Rows:
     dtype = np.dtype(_SAFETENSORS[kind])
     if end - start != math.prod(shape) * dtype.itemsize or start < 0 or 8 + length + end > size:
         refuse(str(path), "as long as its header says", f"{size} bytes")
-    return _Rows(str(path), np.memmap(path, dtype, "r", 8 + length + start, shape), kind == "BF16")
+    return _Rows(str(path), np.memmap(path, dtype, "r", 8 + length + start, shape))
 
 
 def _chosen(path: Path, name: str | None, arrays: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bounds._checks import FloatArray, refuse
-from bounds.divergence.logits import LogitDivergences, _divergences, _Rows, _rows_of, finite
+from bounds.divergence.logits import NAMES, LogitDivergences, _divergences, _Rows, _rows_of, finite, numbers
 
 _AT_ONCE = 2**20  # elements of all shards that are read at a time
 
@@ -96,7 +96,7 @@ def _whole(shards: Sequence[LogitShard], start: int, end: int, precise: bool) ->
     taylor, tolerance = (PRECISE, 1e-13) if precise else (FAST, 5e-8)
     pairs = [[_read(rows, start, end) for rows in (shard._rollout, shard._train)] for shard in shards]
     maxima = np.max([[x.max(axis=1) for x in pair] for pair in pairs], axis=0)
-    tops = np.stack([finite(name, top, start) for name, top in zip(_NAMES, maxima, strict=True)])
+    tops = np.stack([finite(name, top, start) for name, top in zip(NAMES, maxima, strict=True)])
     mass = [np.sum([np.exp(pair[k] - tops[k][:, None]).sum(axis=1) for pair in pairs], axis=0) for k in (0, 1)]
     c, mistake = np.zeros(end - start), np.log(mass[1] / mass[0])
     gap, low = _two_sum(tops[1], -tops[0])
@@ -117,11 +117,8 @@ def _whole(shards: Sequence[LogitShard], start: int, end: int, precise: bool) ->
     return sums[:, :11]
 
 
-_NAMES = ("rollout_logits", "train_logits")
-
-
 def _read(rows: _Rows, start: int, end: int) -> FloatArray:
-    return np.ascontiguousarray(rows.numbers(rows.read(start, end)), dtype=np.float64)
+    return np.ascontiguousarray(numbers(rows.read(start, end)), dtype=np.float64)
 
 
 def _two_sum(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
