@@ -525,6 +525,7 @@ def test_steps_answer_first(capsys):
     assert (code, err) == (0, "no PATH: this is the embedded log run.parquet\n")
     assert lines[0] == "▼ LOST AT 15  KL of a response may be above 0.5 at step 15 (up to 0.404 at step"
     assert lines[1].strip() == "10)"
+    assert "since      above it at 4 of 36 later steps, last at 175 (lowest at step 40:" in out
     assert "to do      resume from step 10, and sync the weights more often" in out
     assert max(map(len, lines)) <= 80
     assert lines[-1].split() == ["195", "0.11", "0.217", "0.0259", "-0.449", "to", "0.425"]

@@ -90,9 +90,13 @@ class RunOverTime(Result):
             yield f"▼ LOST AT {self.lost}", f"KL of a response may be above {region} at step {self.lost}{was}"
             after = names[names.index(self.lost) + 1 :]
             if after:
-                back = min(after, key=highs.__getitem__)
-                again = "below it again" if highs[back] <= self.limit else f"not shown to be below {region} again"
-                yield "  since", f"{again} (lowest at step {back}: up to {shown(highs[back])})"
+                above, low = [name for name in after if highs[name] > self.limit], min(after, key=highs.__getitem__)
+                said = (
+                    f"{len(above)} of {many(len(after), 'later step')}, last at {above[-1]}"
+                    if above
+                    else "no later step"
+                )
+                yield "  since", f"above it at {said} (lowest at step {low}: up to {shown(highs[low])})"
         changes = [i for i in self.steps.column("improvement") if i is not None]
         if changes:
             helps, harms = sum(i.low > 0.0 for i in changes), sum(i.high < 0.0 for i in changes)
