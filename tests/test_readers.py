@@ -108,6 +108,7 @@ HALVES = {
     "nemo-gym": lambda folder: writers.nemo_gym(folder, example()),
     "atropos": lambda folder: writers.atropos(folder, example()),
     "responses": lambda folder: writers.responses_api(folder, example()),
+    "responses batch": lambda folder: writers.responses_api(folder, example(), batch=True),
 }
 WITHOUT_REWARD = ("prime-rl",)
 
@@ -337,11 +338,23 @@ def test_tokens_that_are_in_one_list_only_are_counted(tmp_path, ids, message):
             bounds.read_traces(writers.lines(tmp_path / f"{name}.jsonl", [row]))
 
 
+def test_the_agent_of_nemo_gym_is_the_environment(tmp_path):
+    path = BOTH["nemo-rl"](tmp_path)
+    rows = [json.loads(text) for text in path.read_text().splitlines()]
+    agents = [{"type": "responses_api_agents", "name": f"agent{k % 2}"} for k in range(len(rows))]
+    writers.lines(path, [{**row, "agent_ref": agent} for row, agent in zip(rows, agents, strict=True)])
+    assert set(bounds.read_traces(path).labels["environment"]) == {"agent0", "agent1"}
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"trajectory": [{"tokens": None}]}, r"trajectory\[0\] has no tokens.completion_logprobs"),
         ({"trajectory": []}, "no model call with token ids and log-probs"),
+        (
+            {"custom_id": "c", "response": {"body": {"error": {}}}},
+            "no choices in this response .did the request",
+        ),
         (
             {"responses_create_params": {}, "response": {"output": [{"type": "function_call_output"}]}},
             "no model call with",
@@ -709,6 +722,13 @@ def test_a_file_is_limited_in_its_lines_and_in_what_it_unpacks_to(tmp_path, monk
     with pytest.raises(bounds.TraceError, match=r"unpacked it is more than 50 times as large as on disk.*--max-ratio"):
         bounds.read_traces(packed, max_ratio=50)
     assert len(bounds.read_traces(packed, max_ratio=5000)) == 100
+    many = tmp_path / "many.parquet"  # a hundred responses of 20,000 zeros each, in some kilobytes
+    zeros = {name: np.zeros(20000) for name in ("rollout_logprobs", "train_logprobs")}
+    bounds.TraceSet.from_records([zeros] * 100, horizon=20000).to_parquet(many)
+    assert many.stat().st_size < 20000
+    with pytest.raises(bounds.TraceError, match=r"many.parquet: unpacked it is more than 50 times as large as on disk"):
+        bounds.read_traces(many, max_ratio=50)
+    assert len(bounds.read_traces(many, max_ratio=1e5)) == 100
     with pytest.raises(ValueError, match="max_line must be above 0, got max_line=0"):
         bounds.read_traces(path, max_line=0)
 

@@ -302,10 +302,10 @@ def atropos(folder, records):
     return lines(folder / "groups.jsonl", groups), scored(folder, records, tool=True)
 
 
-def responses_api(folder, records):
+def responses_api(folder, records, *, batch=False):
     """``/v1/responses``: texts of tokens in two messages; scored by an echo, which has the same texts."""
     rows = []
-    for record in records:
+    for k, record in enumerate(records):
         said = [
             {"token": f"t{t}", "logprob": x}
             for t, x in zip(response_tokens(record), record["rollout_logprobs"], strict=True)
@@ -316,7 +316,9 @@ def responses_api(folder, records):
             for some in (said[:half], said[half:])
         ]
         beside = {"prompt_id": record["prompt_id"], "reward": record.get("reward")}
-        rows.append({"id": "resp_1", "object": "response", "output": messages, **beside})
+        answer = {"id": "resp_1", "object": "response", "output": messages}
+        request = {"custom_id": f"request-{k}", "response": {"status_code": 200, "body": answer}, "error": None}
+        rows.append({**(request if batch else answer), **beside})
     return lines(folder / "sampled.jsonl", rows), completions(folder / "echo", records)[1]
 
 

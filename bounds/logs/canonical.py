@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from bounds._text import one_line
-from bounds.logs.batch import LABELS, NUMBERS, Batch, Ragged, Row, TraceError, Wanted, in_batches
-from bounds.logs.decode import ahead, decode, documents, field_names, look
+from bounds.logs.batch import LABELS, NUMBERS, Batch, Limits, Ragged, Row, TraceError, Wanted, in_batches
+from bounds.logs.decode import ahead, decode, documents, field_names, look, most_unpacked, too_packed
 
 _HORIZON_KEY = b"trm_bounds.horizon"
 #: Every field that is read, and its type in JSON.
@@ -33,7 +33,9 @@ _PAGE_BYTES = 2**16
 
 def read(path: Path, wanted: Wanted) -> Iterator[Batch]:
     """Yield the rows of a file."""
-    return ahead(_parquet(path)) if look(path).container == "parquet" else in_batches(_json(path, wanted))
+    return (
+        ahead(_parquet(path, wanted.limits)) if look(path).container == "parquet" else in_batches(_json(path, wanted))
+    )
 
 
 def horizon(path: Path) -> int | None:
@@ -94,10 +96,13 @@ def _open_parquet(path: Path) -> Any:
         raise TraceError(f"{path}: cannot be read as Parquet: {one_line(error)}") from None
 
 
-def _parquet(path: Path) -> Iterator[Batch]:
+def _parquet(path: Path, limits: Limits) -> Iterator[Batch]:
     import pyarrow as pa
 
     file = _open_parquet(path)
+    size = _unpacked(file.metadata)
+    if size > most_unpacked(path, limits):
+        raise too_packed(path, limits)
     present = file.schema_arrow.names
     if len(set(present)) < len(present):
         raise TraceError(f"{path}: a column stands in it twice ({', '.join(present)})")
@@ -105,7 +110,7 @@ def _parquet(path: Path) -> Iterator[Batch]:
     others = dict.fromkeys((name for name in present if name not in _FIELDS), 0)
     row = 0
     try:
-        for cells in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata)):
+        for cells in file.iter_batches(columns=names, batch_size=_batch_rows(size, file.metadata.num_rows)):
             places = [f"{path}: row {row + i}" for i in range(cells.num_rows)]
             columns = {name: cells.column(name) for name in names}
             if cells.num_rows and all(_plain(name, column) for name, column in columns.items()):
@@ -118,11 +123,16 @@ def _parquet(path: Path) -> Iterator[Batch]:
         raise TraceError(f"{path}: damaged after row {row}: {one_line(error)}") from None
 
 
-def _batch_rows(metadata: Any) -> int:
-    """Choose the rows of one batch, so that a batch stays small however long the responses are."""
+def _unpacked(metadata: Any) -> int:
+    """Return how many bytes its columns take unpacked: at least one for each number, though it be repeated."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    size = sum(max(g.total_byte_size, 0) for g in groups) // max(metadata.num_rows, 1)
-    return int(np.clip(_BATCH_BYTES // max(size, 1), 1, 2**16))
+    columns = (group.column(j) for group in groups for j in range(metadata.num_columns))
+    return sum(max(c.total_uncompressed_size, c.num_values, 0) for c in columns)
+
+
+def _batch_rows(size: int, rows: int) -> int:
+    """Choose the rows of one batch, so that a batch stays small however long the responses are."""
+    return int(np.clip(_BATCH_BYTES // max(size // max(rows, 1), 1), 1, 2**16))
 
 
 def _plain(name: str, column: Any) -> bool:

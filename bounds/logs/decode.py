@@ -198,7 +198,7 @@ def _lines(path: Path, limits: Limits) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file, counted from 1, without a byte order mark; an array on one line may be long."""
     number = size = 0
     longest = int(limits.max_line * 2**20)
-    most = max(int(path.stat().st_size * limits.max_ratio), _UNPACKED_FREELY)
+    most = most_unpacked(path, limits)
     packed = bool(_compression(path))
     try:
         with opened(path) as file:
@@ -206,10 +206,7 @@ def _lines(path: Path, limits: Limits) -> Iterator[tuple[int, bytes]]:
             while text := file.readline((MAX_DOCUMENT if array else longest) + 1):
                 number, size = number + 1, size + len(text)
                 if packed and size > most:
-                    raise TraceError(
-                        f"{path}:{number}: unpacked it is more than {limits.max_ratio:g} times as large as on disk; if "
-                        "it is a log all the same, allow more (max_ratio, --max-ratio)"
-                    )
+                    raise too_packed(f"{path}:{number}", limits)
                 if len(text) > longest and not array:
                     raise _too_long(f"{path}:{number}", limits)
                 yield number, text.removeprefix(codecs.BOM_UTF8)
@@ -217,6 +214,19 @@ def _lines(path: Path, limits: Limits) -> Iterator[tuple[int, bytes]]:
         raise
     except (OSError, ValueError) as error:  # a damaged stream; pyarrow's own errors are of these kinds
         raise TraceError(f"{path}: damaged after line {number}: {one_line(error)}") from None
+
+
+def most_unpacked(path: Path, limits: Limits) -> int:
+    """Return how many bytes a packed file may become."""
+    return max(int(path.stat().st_size * limits.max_ratio), _UNPACKED_FREELY)
+
+
+def too_packed(place: Path | str, limits: Limits) -> TraceError:
+    """Make the error for a file that would become more."""
+    return TraceError(
+        f"{place}: unpacked it is more than {limits.max_ratio:g} times as large as on disk; if it is a log all the "
+        "same, allow more (max_ratio, --max-ratio)"
+    )
 
 
 def _too_long(place: str, limits: Limits) -> TraceError:

@@ -158,11 +158,11 @@ READ: tuple[Format, ...] = (
         name="responses",
         title="Responses API",
         trainer="OpenAI, vLLM",
-        file="answers of /v1/responses with message.output_text.logprobs: one half, joined with --train",
+        file="answers of /v1/responses with their logprobs, or batch output: one half, joined with --train",
         keys="output[].content[].logprobs[].logprob (rollout)",
         signs=("object output",),
         without="choices",
-        read=rollouts.read_responses,
+        read=servers.read_openai,
     ),
     Format(
         name="openai",

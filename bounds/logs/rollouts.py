@@ -1,4 +1,4 @@
-"""Rollouts of environments, each of one policy: verifiers, NeMo-Gym, Atropos, and OpenAI's Responses API.
+"""Rollouts of environments, each of one policy: verifiers, NeMo-Gym, Atropos.
 
 A response may be of several model calls: its tokens are those that the policy drew in all of them, with what an
 environment said between two calls under mask 0, where the prompt of a call goes on from the calls before it.
@@ -15,9 +15,8 @@ import msgspec
 
 from bounds.logs.batch import Row, TraceError, Wanted, by_rows
 from bounds.logs.decode import typed
-from bounds.logs.servers import Beside, beside, counted, wrong_half
+from bounds.logs.servers import NOT_SCORED, Beside, beside, counted, wrong_half
 
-_NOT_SCORED = "an environment scores nothing: see trm-bounds formats --recipe score"
 _Logprobs = list[float | None] | None
 _Ids = list[int] | None
 
@@ -76,7 +75,7 @@ def read_verifiers(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield where each rollout stands, and the response."""
     for where, line in typed(path, msgspec.json.Decoder(_Rollout), wanted.limits):
         if wanted.scored:
-            raise wrong_half(where, wanted, True, _NOT_SCORED)
+            raise wrong_half(where, wanted, True, NOT_SCORED)
         calls = []
         for k, step in enumerate(line.trajectory or ()):
             t = step.tokens
@@ -90,19 +89,7 @@ def read_verifiers(path: Path, wanted: Wanted) -> Iterator[Row]:
 # --- NeMo-Gym: rollouts a line, as the Responses API says them, with token ids --------------------------------------
 
 
-class _Token(msgspec.Struct):
-    logprob: float | None = None
-    token: str = ""
-
-
-class _Content(msgspec.Struct):
-    logprobs: list[_Token] | None = None
-    text: str | None = None
-
-
 class _Item(msgspec.Struct):
-    type: str = ""
-    content: list[_Content] | str | None = None
     prompt_token_ids: _Ids = None
     generation_token_ids: _Ids = None
     generation_log_probs: _Logprobs = None
@@ -121,7 +108,7 @@ def read_nemo_gym(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield where each rollout stands, and the response."""
     for where, line in typed(path, msgspec.json.Decoder(_Gym), wanted.limits):
         if wanted.scored:
-            raise wrong_half(where, wanted, True, _NOT_SCORED)
+            raise wrong_half(where, wanted, True, NOT_SCORED)
         items = (line.response.output if line.response is not None else None) or []
         drawn = [item for item in items if item.generation_token_ids is not None]
         calls = [
@@ -167,33 +154,3 @@ def read_atropos(path: Path, wanted: Wanted) -> Iterator[Row]:
                 },
             )
             row += 1
-
-
-# --- OpenAI's Responses API: texts of tokens, no ids -----------------------------------------------------------------
-
-
-class _Answer(Beside):
-    output: list[_Item] | None = None
-    id: str | None = None
-
-
-@by_rows
-def read_responses(path: Path, wanted: Wanted) -> Iterator[Row]:
-    """Yield where each response stands, and the response."""
-    for where, line in typed(path, msgspec.json.Decoder(_Answer), wanted.limits):
-        drawn: list[_Token] = []
-        for k, item in enumerate(line.output or ()):
-            contents = item.content if isinstance(item.content, list) else []
-            if item.type != "message" or any(c.logprobs is None for c in contents):
-                raise wrong_half(
-                    where,
-                    wanted,
-                    False,
-                    f"output[{k}] ({item.type or 'no message'}) has none; tokens of reasoning and of "
-                    "tool calls never have here: ask /v1/completions, or include message.output_text.logprobs",
-                )
-            drawn += [token for c in contents for token in c.logprobs or ()]
-        if wanted.scored:
-            raise wrong_half(where, wanted, True, _NOT_SCORED)
-        record = {"rollout_logprobs": [t.logprob for t in drawn], "token_texts": [t.token for t in drawn]}
-        yield where, {**record, **beside(line)}

@@ -13,6 +13,8 @@ import msgspec
 from bounds.logs.batch import Row, TraceError, Wanted, by_rows
 from bounds.logs.decode import typed
 
+NOT_SCORED = "an environment scores nothing: see trm-bounds formats --recipe score"
+
 
 class Beside(msgspec.Struct):
     """Canonical fields that people write beside a server's response, because no server knows them."""
@@ -122,7 +124,17 @@ class _Choice(Beside):
     prompt_logprobs: _Scored = None
 
 
+class _Content(msgspec.Struct):
+    logprobs: list[_Token] | None = None
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    content: list[_Content] | str | None = None
+
+
 class _Answer(Beside):
+    output: list[_Item] | None = None  # of /v1/responses: texts of tokens, no ids
     usage: _Usage | None = None
     choices: list[_Choice] | None = None
     id: str | None = None
@@ -153,11 +165,13 @@ def read_openai(path: Path, wanted: Wanted) -> Iterator[Row]:
 def _choices(line: _Line, wanted: Wanted, where: str) -> Iterator[dict[str, Any]]:
     """Yield one record for each choice; the choices of one response answer one prompt."""
     answer = line if line.response is None else line.response.body
-    if answer is None or not answer.choices:
+    if answer is None or not (answer.choices or answer.output):
         raise TraceError(f"{where}: no choices in this response (did the request fail?)")
-    several = len(answer.choices) > 1
-    for k, choice in enumerate(answer.choices):
-        record = _scored(answer, choice, wanted, where) if wanted.scored else _sampled(answer, choice, wanted, where)
+    choices = answer.choices or [_Choice()]
+    several = len(choices) > 1
+    half = _scored if wanted.scored else _sampled
+    for k, choice in enumerate(choices):
+        record = _messages(answer.output, wanted, where) if answer.output else half(answer, choice, wanted, where)
         prompt = choice.prompt_token_ids or answer.prompt_token_ids
         if prompt is not None and not wanted.scored:
             record["prompt_tokens"] = prompt
@@ -166,6 +180,25 @@ def _choices(line: _Line, wanted: Wanted, where: str) -> Iterator[dict[str, Any]
         if line.custom_id is not None:
             record["row_id"] = f"{line.custom_id}/{k}" if several else line.custom_id
         yield {**record, **beside(line), **beside(answer), **beside(choice)}
+
+
+def _messages(output: list[_Item], wanted: Wanted, where: str) -> dict[str, Any]:
+    """Take what a response of the Responses API says, message by message."""
+    drawn: list[_Token] = []
+    for k, item in enumerate(output):
+        contents = item.content if isinstance(item.content, list) else []
+        if item.type != "message" or any(c.logprobs is None for c in contents):
+            raise wrong_half(
+                where,
+                wanted,
+                False,
+                f"output[{k}] ({item.type or 'no message'}) has none; tokens of reasoning and of tool calls never have "
+                "here: ask /v1/completions, or include message.output_text.logprobs",
+            )
+        drawn += [token for c in contents for token in c.logprobs or ()]
+    if wanted.scored:
+        raise wrong_half(where, wanted, True, NOT_SCORED)
+    return {"rollout_logprobs": [t.logprob for t in drawn], "token_texts": [t.token for t in drawn]}
 
 
 def _sampled(answer: _Answer, choice: _Choice, wanted: Wanted, where: str) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class _NemoRow(msgspec.Struct):
     sample_loss_mask: _Scalar = None
     rewards: _Scalar = None
     reward: _Scalar = None  # as rows written by hand name it
+    agent_ref: Any = None  # NeMo-Gym's environment, {"name": ...}
     filtered_rewards: _Scalar = None  # with dynamic sampling the rewards of these rows; `rewards` is of all drawn
 
 
@@ -80,6 +81,7 @@ def read_nemo_rl(path: Path, wanted: Wanted) -> Iterator[Row]:
             "prompt_id": _prompt(tokens, mask, where),
             "tokens": tokens,
             "reward": _scalar(rewards, "rewards", where),
+            "environment": line.agent_ref.get("name") if isinstance(line.agent_ref, dict) else None,
         }
         for ours, name in (("rollout_logprobs", "generation_logprobs"), ("train_logprobs", "prev_logprobs")):
             record[ours] = _without_first(_unwrapped(getattr(line, name)), name, where)
