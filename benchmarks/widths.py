@@ -1,4 +1,7 @@
-"""True mean minus the lower end at 95 % (one-sided), mean over repetitions: the table in README.md."""
+"""True mean minus the lower end at 95 % (one-sided), mean over repetitions: the tables in README.md.
+
+The second table holds what was aimed at beside what was found, and exits 1 where an aim is missed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,15 @@ from functools import partial
 import numpy as np
 
 from bounds._checks import FloatArray, IntArray
+from bounds.certificate.guarantees import Gain
+from bounds.certificate.kept import acceptance
+from bounds.certificate.summary import Summary
 from bounds.intervals import INTERVALS, betting_sum, betting_these_prompts, leave_one_out, prompt_means, star
+from bounds.logs.traces import TraceSet
+from bounds.masks.mask import Mask
 
 CONFIDENCE, RESPONSES, CAP, DECLARED = 0.95, 8, 4.0, 2.0
+TOKENS = 64  # of a response in a whole log
 Widths = dict[str, float]
 
 
@@ -52,6 +61,34 @@ def _run(rng: np.random.Generator, n: int) -> Widths:
     return {"a hundred steps": -found.low / 100.0}
 
 
+def _log(rng: np.random.Generator, n: int, kl: float, mean_reward: float) -> Widths:
+    """Return widths from whole logs of 64 tokens a response, without and with a column of the largest log-ratio.
+
+    rho = 1 +- a with equal chances, and what else the vocabulary has is up to 1.3. Also one-sided widths of the share
+    that a mask keeps, one response a prompt, beside Clopper and Pearson's.
+    """
+    log_ratio = np.log1p(math.sqrt(2.0 * kl / TOKENS) * rng.choice([-1.0, 1.0], (n * RESPONSES, TOKENS)))
+    reward = (rng.random(n * RESPONSES) < mean_reward) * 1.0
+    largest = np.full(log_ratio.shape, math.log(1.3))
+    prompt, single = np.repeat(np.arange(n), RESPONSES), np.arange(n * RESPONSES)
+
+    def taken(prompt: IntArray, **columns: FloatArray) -> Summary:
+        roll = np.full(log_ratio.shape, -5.0)
+        return Summary.of(TraceSet.from_arrays(roll, roll + log_ratio, rewards=reward, prompt_ids=prompt, **columns))
+
+    without, beside = taken(prompt), taken(prompt, max_log_ratio=largest)
+    found = {}
+    for name, summary, cap in (("", without, None), (", column", beside, None), (", declared", without, DECLARED)):
+        if cap is None or log_ratio.sum(axis=1).max() <= math.log(cap):
+            gain = Gain(summary, CONFIDENCE, ratio_max=cap)
+            found[f"new prompts{name}"] = -gain.new_prompts().low
+            found[f"these prompts{name}"] = -gain.these_prompts().low
+    keep = reward == 1.0
+    share = acceptance(taken(single), Mask.parse("seq_max_k2<=1"), keep, CONFIDENCE, side="lower").low
+    exact = INTERVALS["clopper_pearson"](keep * 1.0, CONFIDENCE, low=0.0, high=1.0, side="lower").low
+    return found | {"share / Clopper-Pearson": (keep.mean() - share) / (keep.mean() - exact)}
+
+
 def _widths(values: FloatArray, mean: float, low: float, high: float) -> Widths:
     """Return the width of every method that takes such values."""
     binary = bool(np.isin(values, (low, high)).all())
@@ -81,11 +118,44 @@ DATA: dict[str, Callable[[np.random.Generator, int], Widths]] = {
     "beta(10, 30)": _simple(lambda rng, n: rng.beta(10, 30, n), 0.25, 0.0, 1.0),
     "log-normal, sd of log 2": _simple(lambda rng, n: np.exp(rng.normal(-2.0, 2.0, n)), 1.0, 0.0, math.inf),
 }
+LOG, STRAGGLER = "whole log, KL .01", "KL .01, one of n with a single response"
+#: What was aimed at: values, N, method, the largest width (a number, or that of another method).
+AIMS: tuple[tuple[str, int, str, float | str], ...] = (
+    ("R(P-1), KL .05", 128, "star", 0.030),
+    ("R(P-1), KL .05", 512, "star", 0.0095),
+    (LOG, 128, "new prompts, declared", 0.020),
+    (LOG, 128, "new prompts, column", "new prompts"),
+    (LOG, 128, "these prompts, column", "these prompts"),
+    (LOG, 128, "share / Clopper-Pearson", 1.05),
+    (STRAGGLER, 128, "these prompts", 0.014),
+)
+LOGS: dict[str, Callable[[np.random.Generator, int], Widths]] = {
+    LOG: partial(_log, kl=0.01, mean_reward=0.4),
+    "whole log, KL .05": partial(_log, kl=0.05, mean_reward=0.4),
+    "whole log, KL .05, mean reward .8": partial(_log, kl=0.05, mean_reward=0.8),
+}
 METHODS = (*INTERVALS, "new, P <= 2 declared", "these prompts", "a hundred steps", "leave_one_out")
 
 
-def main() -> None:
-    """Print the table as Markdown."""
+def aims(repetitions: int) -> bool:
+    """Print what was aimed at beside what was found, two-sided where a whole log is read; return whether all is met."""
+    found: dict[tuple[str, int], Widths] = {}
+    met = []
+    print("| values | N | interval | width | at most |\n|---|---|---|---|---|")
+    for name, n, method, most in AIMS:
+        if (name, n) not in found:
+            rng = np.random.default_rng(0)
+            drawn = [(DATA | LOGS)[name](rng, n) for _ in range(repetitions)]
+            found[name, n] = {m: float(np.mean([w[m] for w in drawn])) for m in drawn[0]}
+        width, limit = found[name, n][method], most if isinstance(most, float) else found[name, n][most]
+        met.append(width <= limit)
+        aim = f"{limit:.4g}" if isinstance(most, float) else f"{limit:.4g} ({most})"
+        print(f"| {name} | {n} | {method} | {width:.4g} | {aim}{'' if met[-1] else ', missed'} |", flush=True)
+    return all(met)
+
+
+def main() -> int:
+    """Print the tables as Markdown; 1 if an aim is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 128, 512, 2048])
@@ -99,7 +169,9 @@ def main() -> None:
             found = [draw(rng, n) for _ in range(repetitions)]
             cells = [f"{np.mean([w[m] for w in found]):.3g}" if all(m in w for w in found) else "" for m in METHODS]
             print(f"| {name} | {n} | {' | '.join(cells)} |", flush=True)
+    print()
+    return 0 if aims(repetitions) else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

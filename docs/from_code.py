@@ -1,10 +1,9 @@
 """Directives that write pages from the code, so that nothing is copied by hand.
 
-``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``theorems``:
-every rule of ``bounds.RULES``. ``attained``: how much of the best bounds known cases attain. ``command-help``: what
-``trm-bounds COMMAND --help-all`` prints.
-``trainer-masks``: trainers' options for masks. ``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they
-call healthy, as a guarantee.
+``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``module-text``: what
+it says of itself. ``theorems``: every rule of ``bounds.RULES``. ``attained``: how much of the best bounds known cases
+attain. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints. ``trainer-masks``: trainers' options for masks.
+``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they call healthy, as a guarantee.
 """
 
 from __future__ import annotations
@@ -71,6 +70,15 @@ class ModuleNames(_FromCode):
         for data in getattr(module, "__all__", inspect.get_annotations(module)):
             if data.isupper() and not data.startswith("_") and ("", data) not in by_autodoc:
                 yield from _data(name, data, getattr(module, data))
+
+
+class ModuleText(_FromCode):
+    """What a module says of itself, without its names."""
+
+    required_arguments = 1
+
+    def text(self) -> Iterator[str]:
+        yield from (inspect.getdoc(importlib.import_module(self.arguments[0])) or "").splitlines()
 
 
 class Theorems(_FromCode):
@@ -286,6 +294,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in (
         ("public-names", PublicNames),
         ("module-names", ModuleNames),
+        ("module-text", ModuleText),
         ("theorems", Theorems),
         ("command-help", CommandHelp),
         ("attained", Attained),

@@ -39,13 +39,16 @@ WORLDS = {
     "support gap": {"distance": 0.3, "zeros_roll": 0.3},
     "theta lacks tokens": {"distance": 0.3, "zeros_theta": 0.3},
     "nearly certain": {"distance": 0.2, "concentration": 0.1},
+    "largest ratios logged": {"distance": 0.3},
+    "largest ratios and a gap": {"distance": 0.3, "zeros_roll": 0.3},
 }
 
 
 def world(kind: str, seed: int = 0) -> World:
     """A population of four kinds of prompts, three tokens of three words each."""
     rng = np.random.default_rng(seed)
-    return World(random_problem(rng, horizon=3, vocabulary=3, prompts=4, **WORLDS[kind]), rng)
+    problem = random_problem(rng, horizon=3, vocabulary=3, prompts=4, **WORLDS[kind])
+    return World(problem, rng, exact="largest" in kind)
 
 
 def covered(kind: str, prompts: int, group: int, repetitions: int, seed: int) -> dict[str, int]:

@@ -603,6 +603,9 @@ def test_unknown_methods_and_mismatched_prompts():
         mean_interval(np.ones(2), 0.9, method="beting")
     with pytest.raises(ValueError, match="prompt must be a prompt for each value"):
         betting_these_prompts(np.ones(3), np.zeros(2, dtype=int), 0.9)
+    for control in (np.zeros(2), np.array([0.0, 0.6, 0.0])):
+        with pytest.raises(ValueError, match="control must be numbers in"):
+            betting_these_prompts(np.ones(3), np.zeros(3, dtype=int), 0.9, control=control)
     with pytest.raises(ValueError, match="prompt must be a prompt for each value"):
         prompt_means(np.ones(0), np.zeros(0, dtype=int))
     with pytest.raises(ValueError, match="product must be one number for each reward"):

@@ -179,6 +179,49 @@ def test_coverage_under_a_declared_cap():
     assert all(stats.binomtest(int(m), 120, 0.2, "greater").pvalue > 1e-4 for m in missed)
 
 
+@pytest.mark.parametrize("kind", ["largest ratios logged", "largest ratios and a gap"])
+def test_the_stopped_ratio_has_mean_one_by_enumeration(kind):
+    stops = 0
+    for seed in range(8):
+        w = world(kind, seed)
+        for k, tree in enumerate(w.problem.trees):
+            mass = tree.roll_mass[-1]
+            tokens = [rows[mass > 0.0].ravel() for rows in (*w._logs[k], w._largest[k])]
+            n = tokens[0].size // 3
+            traces = bounds.TraceSet(
+                tokens[0], tokens[1], np.arange(0, 3 * n + 1, 3), np.zeros(n, dtype=np.int64), ("x",), 3,
+                exact={"max_log_ratio": tokens[2]}, where=("row",) * n,
+            )  # fmt: skip
+            stopped = np.exp(Summary.of(traces)["stopped_sum"])
+            assert stopped.max() <= 2.0
+            assert mass[mass > 0.0] @ stopped == pytest.approx(1.0, abs=1e-9)
+            stops += np.count_nonzero(stopped != np.exp((tokens[1] - tokens[0]).reshape(n, 3).sum(axis=1)))
+    assert stops > 100
+
+
+def test_logged_largest_ratios_narrow_these_prompts_only():
+    rng = np.random.default_rng(4)
+    log_ratio = np.log(1.0 + 0.05 * rng.choice([-1.0, 1.0], (512, 64)))
+    reward, names = (rng.random(512) < 0.8) * 1.0, [f"p{i // 8}" for i in range(512)]
+    given = (np.full(log_ratio.shape, -5.0), log_ratio - 5.0)
+
+    def found(column, **options):
+        traces = bounds.TraceSet.from_arrays(
+            *given, rewards=reward, prompt_ids=names, max_log_ratio=column, train_policy="held-out"
+        )
+        return guarantees(Summary.of(traces), 0.95, **options).intervals
+
+    without, column = found(None), np.full(log_ratio.shape, math.log(1.06))
+    ours = found(column)
+    assert ours["improvement"] == without["improvement"]
+    widths = [i["improvement_these_prompts"].high - i["improvement_these_prompts"].low for i in (ours, without)]
+    assert widths[0] < 0.85 * widths[1]
+    # neither where roll lacks tokens, nor where a sampled token is above the column
+    name = "improvement_these_prompts"
+    assert found(column, support_gap=True)[name] == without[name]
+    assert found(0.1 * column)[name] == without[name]
+
+
 def _steps(steps, prompts):
     """Reward and log P [steps, prompts, 8]: each step's theta gains about .005 at a KL of .01."""
     z = np.random.default_rng(14).normal(size=(steps, prompts, 8))

@@ -214,7 +214,16 @@ def test_columns_by_hand():
         "reward": traces.reward[i],
         **{f"{name}_sum": values[tokens].sum() for name, values in traces.exact.items()},
     }
-    not_here = {"prompt", "fingerprint", "engine_sum", "max_log_ratio", "beginning", "prompt_number", "prompt_likeness"}
+    not_here = {
+        "prompt",
+        "fingerprint",
+        "engine_sum",
+        "max_log_ratio",
+        "stopped_sum",
+        "beginning",
+        "prompt_number",
+        "prompt_likeness",
+    }
     not_here |= {"tail", "uncertain", "same", "close", "misaligned", "swapped", "unrelated"}
     by_hand["train_sum"] = traces.train[tokens].sum()
     assert set(by_hand) | not_here == set(COLUMNS)

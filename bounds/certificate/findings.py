@@ -17,7 +17,7 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds._text import many
 from bounds.certificate.causes import ADVICE, Shape, likely
-from bounds.certificate.statistics import TRUE_ZERO, Part
+from bounds.certificate.statistics import TRUE_ZERO, Part, reach
 from bounds.divergence.rows import k3, two_outcome_kl
 from bounds.intervals import clustered_mean, clustered_ratio
 from bounds.intervals.hypotheses import filtered, mean_above_one, neighbours_alike, token_ratios_above_one
@@ -914,12 +914,11 @@ def _largest_beginning(traces: TraceSet) -> tuple[float, str]:
     It is what was sampled up to a position, and there the token with the largest ratio. As ratios of what may follow
     have mean 1 where theta << roll, some response has at least that of its beginning.
     """
-    sums = np.concatenate([[0.0], np.cumsum(np.maximum(traces.log_ratio, -1e4))])  # after a filler no cap is reached
-    reach = sums[:-1] - np.repeat(sums[traces.starts[:-1]], traces.lengths) + traces.exact["max_log_ratio"]
-    reach[np.isinf(reach)] = -np.inf  # a token that roll cannot draw
-    k = int(np.argmax(reach))
+    found = reach(traces)
+    found[np.isinf(found)] = -np.inf  # a token that roll cannot draw
+    k = int(np.argmax(found))
     where, position = traces.locate(k)
-    return float(reach[k]), f"{where}: what begins as up to max_log_ratio[{position}]"
+    return float(found[k]), f"{where}: what begins as up to max_log_ratio[{position}]"
 
 
 def _least_divergences(traces: TraceSet) -> dict[str, tuple[FloatArray, str]]:

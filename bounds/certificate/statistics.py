@@ -35,6 +35,8 @@ SAME, CLOSE = 1e-5, 1e-4
 _PIECE = 2**15
 _MANY_CLOSE = 0.05  # a smaller share of a response is never evidence that it was copied
 _ONE_VALUE = 0.01  # log-probs this near to each other, as a share of themselves, are one
+#: P of a response is stopped before a token that could take it above this, where that is known; fixed beforehand.
+STOP_AT = 2.0
 _MOST_MASS = 1e6  # a smaller min(P, 1+S) only raises the bound 1 - E min(P, 1+S)
 
 _SUMMED = ("log_ratio_sum", "k3_sum", "surrogate_sum", "shortfall_sum")
@@ -134,6 +136,23 @@ def _engine(part: Part) -> FloatArray | None:
     return None if old is None else part.total(part.traces.rollout - old)
 
 
+def reach(traces: TraceSet) -> FloatArray:
+    """Return the largest log-ratio that what was sampled can have with each token [tokens], where that is logged."""
+    sums = np.concatenate([[0.0], np.cumsum(np.maximum(traces.log_ratio, -1e4))])  # after a filler no cap is reached
+    return np.asarray(sums[:-1] - np.repeat(sums[traces.starts[:-1]], traces.lengths) + traces.exact["max_log_ratio"])
+
+
+def _stopped(part: Part) -> FloatArray | None:
+    """Return the log of P before the first token that could take it above :data:`STOP_AT`: its mean is exactly 1."""
+    traces = part.traces
+    if "max_log_ratio" not in traces.exact:
+        return None
+    stops = reach(traces) > np.log(STOP_AT) - 1e-3  # more than log-probs are rounded
+    first = np.minimum.reduceat(np.where(stops, traces.order, traces.rollout.size), traces.starts[:-1])
+    before = traces.order < np.repeat(first, traces.lengths)
+    return part.total(np.where(before, np.maximum(traces.log_ratio, -1e4), 0.0))
+
+
 def _capped_mass(part: Part) -> FloatArray:
     with np.errstate(over="ignore"):
         product = np.exp(part.sums["log_ratio_sum"])
@@ -174,6 +193,7 @@ COLUMNS: Mapping[str, _Column] = MappingProxyType(
         "tv_sum": _exact("tv"),
         "chi2_sum": _exact("chi2"),
         "max_log_ratio": lambda part: part.largest(part.traces.exact.get("max_log_ratio")),
+        "stopped_sum": _stopped,
         "engine_sum": _engine,  # sum (log roll - log old)
         "reward": lambda part: part.traces.reward,
         "fingerprint": lambda part: fingerprint(part.traces),

@@ -95,6 +95,7 @@ def betting_these_prompts(
     low: float = -math.inf,
     high: float = math.inf,
     side: Side = "both",
+    control: FloatArray | None = None,
 ) -> Interval:
     r"""Bet, in any order, on the average over the prompts of this batch of each prompt's mean.
 
@@ -104,6 +105,9 @@ def betting_these_prompts(
         Value and prompt of each response; the responses to a prompt are independent of one another, and of the others.
     confidence, low, high, side
         As in :func:`betting`.
+    control : array [N], optional
+        In [-1/2, 1/2], and of mean 0 at every prompt whatever the policies: half of the wealth bets on values that have
+        it added at the lower end and taken off at the upper one.
 
     Returns
     -------
@@ -113,7 +117,7 @@ def betting_these_prompts(
     Raises
     ------
     ValueError
-        As in :func:`betting`; also if ``prompt`` has another length.
+        As in :func:`betting`; also if ``prompt`` or ``control`` has another length, or a control is out of its range.
 
     Notes
     -----
@@ -137,14 +141,22 @@ def betting_these_prompts(
     """
     group = prompt_numbers(np.asarray(values), prompt)
     size = np.bincount(group)
+    if control is not None and (control.shape != np.shape(values) or not (np.abs(control) <= 0.5).all()):
+        refuse("control", f"numbers in [-1/2, 1/2], shape {np.shape(values)}", f"shape {control.shape}")
 
-    def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
+    def bets_on(data: FloatArray, low: float, alpha: float) -> _BetsOn:
         of_value = size[group]
         order = np.lexsort((data, of_value))
         of_value, data = of_value[order], data[order]
         first = np.flatnonzero(np.append(True, (data[1:] != data[:-1]) | (np.diff(of_value) != 0)))
         count = np.diff(first, append=data.size)
-        return lower_limit(data[first], low, prompt_bets(size, of_value[first].astype(np.float64), count, alpha), alpha)
+        return data[first], low, prompt_bets(size, of_value[first].astype(np.float64), count, alpha)
+
+    def lower_end(data: FloatArray, low: float, high: float, alpha: float) -> float:
+        plain = bets_on(data, low, alpha)
+        if control is None or math.isinf(low):
+            return lower_limit(*plain, alpha)
+        return _limit_of_both((plain, bets_on(data + control, low - 0.5, alpha)), alpha)
 
     method = f"order-free betting, {many(int(group.max()) + 1, 'prompt')} of this batch"
     interval = two_sided(lower_end, values, confidence, low, high, side, Standing.MEASURED, method)
@@ -332,6 +344,9 @@ class Bets:
         return rate if self.raised is None else np.minimum(rate * self.raised[:, None], LEVELS[-1]), rate
 
 
+_BetsOn = tuple[FloatArray, float, Bets]  # values, their least value, the bets
+
+
 def order_free(n: int) -> Bets:
     """Return the same bet on each of n values, at each of :data:`LEVELS`: the order does not matter."""
     return Bets(np.ones(n), LEVELS)
@@ -391,6 +406,21 @@ def lower_limit(values: FloatArray, low: float, bets: Bets, alpha: float) -> flo
     if math.isinf(low):
         return -math.inf
     return round_down(Fraction(low) + Fraction(largest_gap(gains(values, low), bets, alpha)))
+
+
+def _limit_of_both(both: tuple[_BetsOn, _BetsOn], alpha: float) -> float:
+    """Return the m where the mean of two wealths is 1/alpha, or a little less: each alone is 2/alpha at less."""
+    found, above = (max(lower_limit(*bets, error) for bets in both) for error in (alpha / 2.0, alpha))
+    gain = [gains(values, low) for values, low, _ in both]
+    target = -math.log(alpha) + math.log(2.0) + 1e-12
+    for _ in range(20):
+        middle = found + (above - found) / 2.0
+        if not found < middle < above:
+            break
+        gaps = (math.nextafter(middle - low, math.inf) for _, low, _ in both)
+        logs = [log_wealth_down(g, bets, gap) for g, (_, _, bets), gap in zip(gain, both, gaps, strict=True)]
+        found, above = (middle, above) if np.logaddexp(logs[0], logs[1]) >= target else (found, middle)
+    return found
 
 
 def gains(values: FloatArray, low: float) -> FloatArray:

@@ -62,7 +62,9 @@ def star(
         As in :func:`~bounds.intervals.betting`, with its refusals; N must be fixed beforehand.
     keys : array [N] of uint64, optional
         Names of the values, such as hashed prompt ids, chosen without looking at the values. They alone decide in which
-        orders the values are bet on, so that the order given does not matter; without them it does.
+        orders the values are bet on, so that the order given does not matter; without them it does. What is assumed
+        then is that the values, in the order of their keys however mixed, are independent draws with one mean: that a
+        hash says no more of its prompt than a random number would.
 
     Returns
     -------
