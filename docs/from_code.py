@@ -1,9 +1,9 @@
 """Directives that write pages from the code, so that nothing is copied by hand.
 
-``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``module-text``: what
-it says of itself. ``theorems``: every rule of ``bounds.RULES``. ``attained``: how much of the best bounds known cases
-attain. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints. ``trainer-masks``: trainers' options for masks.
-``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they call healthy, as a guarantee.
+``public-names``: every name of ``bounds.__all__``. ``module-names``: what a module has beyond those. ``module-text``:
+what it says of itself. ``theorems``: every rule of ``bounds.RULES``. ``attained``: how much of the best bounds known
+cases attain. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints. ``trainer-masks``: trainers' options for
+masks. ``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they call healthy, as a guarantee.
 """
 
 from __future__ import annotations
