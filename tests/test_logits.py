@@ -135,6 +135,18 @@ def test_a_whole_vocabulary(dtype, precise, accuracy):
         assert getattr(found, name)[0] == pytest.approx(math.fsum(terms), rel=accuracy), name
 
 
+@pytest.mark.parametrize(("precise", "accuracy"), MODES)
+def test_a_token_counts_wherever_it_stands(precise, accuracy):
+    """One that is e^5 or e^40 times as likely under theta, or that roll lacks: first of 20,000, or the 15,000th."""
+    a, b = (x[:3] for x in near(20_000, 0.5))
+    a[:, 0] = b[:, 0] - [5.0, 40.0, INF]
+    first, later = (from_logits(np.roll(a, k, 1), np.roll(b, k, 1), precise=precise) for k in (0, 15_000))
+    for name in FIELDS:
+        np.testing.assert_allclose(getattr(later, name), getattr(first, name), rtol=accuracy, err_msg=name)
+    assert (first.max_log_ratio > [4.0, 39.0, 1e308]).all()
+    assert first.missing_mass[2] > 0.0
+
+
 # --- every kind of array ------------------------------------------------------------------------------------
 
 

@@ -182,16 +182,24 @@ def test_counts_of_tokens_beyond_a_threshold():
         pooled("seq_max_k4", tokens)
 
 
-def test_reach_is_the_threshold_at_which_a_value_just_holds():
-    tokens = Tokens(RATIOS, np.array([0, 2, 3, 5]))
-    for text in ("seq_max_k2<=0.05", "seq_product_ratio<=3", "seq_min_ratio>=0.1", "seq_mean_k1=0.5_2"):
-        kind = Mask.parse(text).criteria[0]
-        values = pooled(kind.statistic, tokens)
-        for k, reach in enumerate(kind.reach(values)):
-            if (here := kind.at(float(reach) * (1 + 1e-12))) is not None:
-                assert here.holds(values)[k], text
-            if (here := kind.at(float(reach) * (1 - 1e-9))) is not None:
-                assert not here.holds(values)[k], text
+@pytest.mark.parametrize(
+    ("text", "agrees"),
+    [
+        ("seq_max_k2<=0.05", lambda k2: k2 == 0.0),
+        ("seq_product_ratio<=3", lambda log: log <= 0.0),
+        ("seq_min_ratio>=0.1", lambda log: log >= 0.0),
+        ("seq_mean_k1=0.5_2", lambda log: log == 0.0),
+    ],
+)
+def test_reach_is_the_threshold_at_which_a_value_just_holds(text, agrees):
+    """No threshold drops what agrees; each other value has one."""
+    kind = Mask.parse(text).criteria[0]
+    values = pooled(kind.statistic, Tokens(np.append(RATIOS, np.log([3.0, 2.0])), np.array([0, 2, 3, 5, 7])))
+    for k, reach in enumerate(kind.reach(values).tolist()):
+        assert (kind.at(reach) is None) == agrees(values[k])
+        if not agrees(values[k]):
+            assert kind.at(reach * (1 + 1e-12)).holds(values)[k]
+            assert not kind.at(reach * (1 - 1e-9)).holds(values)[k]
 
 
 @pytest.mark.parametrize(

@@ -538,6 +538,8 @@ def test_options_as_they_are_pasted():
     [
         ("verl:rollout_is=token", "clip_token_ratio<=2"),
         ("verl:rollout_is=sequence", "clip_seq_product_ratio<=2"),
+        ("verl:loss_mode=dppo_tv", "token_shift_by_advantage=-0.2_0.2"),
+        ("roll:is_weight.enabled=true", "clip_token_ratio<=1.2"),
         ("slime:use_tis=true tis_mode=truncate", "clip_token_ratio<=2"),
         ("slime:use_rs=true", "token_ratio=0.5_2"),
         ("trl:vllm_importance_sampling_correction=true", "seq_product_ratio<=3"),

@@ -244,10 +244,17 @@ def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
 
 
 def _profiles_by_position(needed: tuple[str, ...]) -> Iterator[Profile]:
-    """Yield arrays that rise and fall, with zeros, from tiny to capped; scalars where a rule needs only mean_tv."""
-    for T, scale in itertools.product((1, 3, 8), (1e-200, 1e-2, 0.3)):
+    """Yield arrays that rise and fall, with zeros, from tiny to capped; scalars where a rule needs only mean_tv.
+
+    Beside a total variation, a KL is once of its order and once of its square, so that either may be the smaller route.
+    """
+    powers = (1, 2) if "mean_tv" in needed and needed != ("mean_tv",) else (1,)
+    for T, scale, power in itertools.product((1, 3, 8), (1e-200, 1e-2, 0.3), powers):
         entries = [scale / (1 + (3 * k) % 7) * (k % 5 != 3) for k in range(T)]
-        arrays: dict[str, Any] = {n: [x * (0.5 if n.startswith("mean") else 1.0) for x in entries] for n in needed}
+        arrays: dict[str, Any] = {
+            n: [x ** (power if n.endswith("kl") else 1) * (0.5 if n.startswith("mean") else 1.0) for x in entries]
+            for n in needed
+        }
         scalars: dict[str, Any] = {"delta": 0.1, "epsilon": 0.15} if needed == ("mean_tv",) else {}
         yield Profile(T=T, **arrays, **scalars)
         yield Profile(T=T, **arrays, **scalars, tv_seq=scale * 0.7)
