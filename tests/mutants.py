@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = {
     "rules": "profile rules invert worst_case exact",
     "divergence": "divergence logits topk exact",
-    "intervals": "hypotheses confidence guarantees certify",
+    "intervals": "hypotheses confidence plan guarantees certify",
     "certificate": "findings kinds summary token_sums guarantees gates certify mask_study",
     "masks": "masking trainer_masks mask_study",
 }

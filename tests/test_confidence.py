@@ -26,6 +26,7 @@ from scipy import stats
 from bounds.intervals import (
     INTERVALS,
     betting,
+    betting_sum,
     betting_these_prompts,
     clopper_pearson,
     clustered_mean,
@@ -48,7 +49,8 @@ from bounds.intervals.betting import (
     order_free,
     prompt_bets,
 )
-from bounds.intervals.clustered import _standard_error
+from bounds.intervals.bounded import _mean_down
+from bounds.intervals.clustered import _standard_error, leave_one_out_baseline
 from bounds.intervals.ends import two_sided
 from bounds.intervals.star import log_wealths, orders_of
 from bounds.results import Standing
@@ -519,6 +521,37 @@ def test_sequence_does_not_see_the_future():
     assert part.low == pytest.approx(whole.low[:12], rel=1e-12)
 
 
+@pytest.mark.parametrize("values", [[0.75], [-0.75], [0.1] * 7, [1e300, -1e300, 3.0], [5e-324, 1e-320]])
+def test_the_lower_value_of_a_mean_is_within_an_ulp_of_the_largest(values):
+    mean, unit = sum(map(Fraction, values)) / len(values), Fraction(math.ulp(max(map(abs, values))))
+    assert 0 < mean - _mean_down(np.array(values)) <= unit * Fraction(101, 100)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit"), [(0.0, 1.0, 1.0), (-0.5, 2.0, 2.5), (-3.0, math.inf, 3.0), (0.0, math.inf, 1.0)]
+)
+def test_bets_on_a_sum_of_means_end_where_their_mean_wealth_is_1_over_alpha(low, high, unit):
+    """Three steps of 40, 30 and 50 values, in mpmath: at the end 1/alpha or more, a hair further less."""
+    rng, sizes = np.random.default_rng(16), [40, 30, 50]
+    values = rng.uniform(max(low, -1.0), 1.0, sum(sizes))
+    weight = np.repeat(1.0 / np.array(sizes), sizes)
+    found = betting_sum(values, weight, 40.0, 0.9, low=low, high=high, side="lower")
+    assert found.high == 3.0 * high
+    assert found.value == pytest.approx(weight @ values)
+
+    def wealth(gap):
+        mean = mpmath.mpf(0)
+        for k in range(-12, 13):
+            f = mpmath.mpf(2) ** k / unit * 40
+            won = mpmath.fprod(1 + f * (mpmath.mpf(v) - low) * w for v, w in zip(values.tolist(), weight, strict=True))
+            mean += won / (1 + f * gap / 120) ** 120 / 25
+        return mean
+
+    with mpmath.workdps(30):
+        gap = mpmath.mpf(found.low) - mpmath.mpf(low) * mpmath.fsum(weight.tolist())
+        assert wealth(gap * (1 + mpmath.mpf(1e-9))) < 10 <= wealth(gap)
+
+
 # --- prompts -----------------------------------------------------------------------------------------------------
 
 
@@ -562,6 +595,9 @@ def test_leave_one_out_baseline_by_hand():
     reward, product = np.array([1.0, 0.0, 1.0, 0.5]), np.array([2.0, 3.0, 0.5, 4.0])
     terms = [(1.0 - 0.0) * 1.0 / 2 + (0.0 - 1.0) * 2.0 / 2, (1.0 - 0.5) * -0.5, (0.5 - 0.75) * 3.0]
     assert leave_one_out(reward, product, np.array([0, 0, 1, 2]), 0.9).value == pytest.approx(np.mean(terms))
+    several = leave_one_out_baseline(np.array([1.0, 0.0, 0.5, 1.0, 0.2]), np.array([0, 0, 0, 1, 2]))
+    assert several == pytest.approx([0.25, 0.75, 0.5, 0.35, 0.75])
+    assert leave_one_out_baseline(np.array([1.0, 0.25]), np.array([0, 1])).tolist() == [0.25, 1.0]
     alone = leave_one_out(np.array([0.5]), np.array([3.0]), np.array([4]), 0.9)
     assert (alone.value, alone.low, alone.high) == (1.0, -math.inf, math.inf)
 
