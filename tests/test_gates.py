@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from test_findings import half
 
 import bounds
 from bounds.certificate.findings import AGAINST, CLOSES_NOTHING, Kind
@@ -324,6 +325,33 @@ def test_masks_and_steps_say_no_more_than_the_certificate():
     assert study.effect.lower is study.gain_without_mask is study.chosen is None
     assert study.reasons["gain_without_mask"] == bounds.certify(impossible).reasons["improvement"]
     assert run.steps["1"]["improvement"] is None
+
+
+def test_half_precision_is_taken_off_a_gain_and_off_what_a_divergence_is_at_least():
+    """Rounding moves the ratio of a response by its floor on average, whatever the policies are."""
+    records = list(rows(256, noise=0.04))
+    for row in records:
+        row["rollout_logprobs"] = row["rollout_logprobs"] - 14.0
+        row["reward"] = float(np.sin(1e3 * row["train_logprobs"][3]) > 0.0)
+        row["train_logprobs"] = row["train_logprobs"] - 14.0
+        row["train_logprobs"][-1] += 0.05 if row["reward"] else -0.05
+    read = partial(bounds.TraceSet.from_records, horizon=16, train_policy="held-out")
+    whole = read(records)
+    coarse = read([{**r, **{n: half(r[n]) for n in ("rollout_logprobs", "train_logprobs")}} for r in records])
+    upper = bounds.certify(coarse, side="upper")
+    assert upper.rounding == pytest.approx(2 * 12 * (14.9 / 256) ** 2 / 6, rel=0.2)
+    exactly = {"improvement_these_prompts>=0.015": Met.YES, "kl_seq>=0.012": Met.NO, "kl_seq<=0.014": Met.YES}
+    assert {g.required: g.met for g in asked(whole, *exactly)} == exactly
+    for said in asked(coarse, *exactly):
+        assert said.met is Met.UNDECIDED
+        assert ("is for half precision" in said.why) is ("<=" not in said.required)
+    assert next(asked(coarse, "kl_seq<=0.02")).met is Met.YES  # rounding is in it
+
+
+def test_what_this_log_does_not_show_is_undecided_not_unknown():
+    for name in ("improvement_of_steps", "improvement_under_mask", "chi2_sum", "kl_seq_engine"):
+        (said,) = asked(log(), f"{name}<=9")
+        assert (said.met, said.why) == (Met.UNDECIDED, "this log shows none")
 
 
 def test_a_handful_of_prompts_passes_no_gate_of_an_estimate():

@@ -194,6 +194,14 @@ def test_a_tiny_vocabulary_repeats_nothing(probabilities):
     assert Kind.REPEATED not in kinds(rows)
 
 
+def test_tokens_that_are_about_as_likely_are_not_told_apart_in_half_precision():
+    """Log-probs of an untrained model: there are a few numbers of 8 bits near log(1/32000)."""
+    near = log(tokens=90, rollout_logprobs=lambda i, k: half(np.random.default_rng((i, k)).normal(-10.4, 0.1, 90)))
+    rows = [{**row, TRAIN: row[ROLL] + 0.01 * np.cos(np.arange(90.0) + k)} for k, row in enumerate(near)]
+    assert Kind.REPEATED not in kinds(rows, horizon=90)
+    assert Kind.REPEATED in kinds(rows + [{**row, "prompt_id": "again"} for row in rows[:3]], horizon=90)
+
+
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 LOG2 = math.log(2.0)

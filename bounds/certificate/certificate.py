@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bounds._checks import unknown
 from bounds._text import Cells, Row, many, shown
 from bounds.certificate.compare import Comparison
+from bounds.certificate.estimates import ESTIMATES
 from bounds.certificate.findings import AGAINST, DOUBTS, Finding, Kind
-from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, Guarantees
+from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, NAMES, Guarantees
 from bounds.certificate.kept import MaskReport
 from bounds.certificate.verdict import Verdict, block, verdict
 from bounds.results import Assumption, Interval, Result, Standing, jsonable
@@ -63,6 +64,8 @@ class Certificate(Result):
         Kinds of findings that do no harm here, by what was assumed or is not used, and to what: how its names begin.
     unsaid : tuple of Kind
         Kinds of findings that say what nobody declared, and nothing against it.
+    rounding : float
+        What half precision adds to the KL of a response, and may move a gain by, in units of the reward's range.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class Certificate(Result):
     assumptions: tuple[Assumption, ...]
     waived: Mapping[Kind, str] = field(default_factory=dict, metadata={"json": False})
     unsaid: tuple[Kind, ...] = field(default=(), metadata={"json": False})
+    rounding: float = field(default=0.0, metadata={"json": False})
     schema_version: ClassVar = 1
     derived: ClassVar = (
         "schema_version", "verdict", "bounds", "withheld", "b_star", "reward_interval", "improvement", "hypotheses",
@@ -190,7 +194,7 @@ class Certificate(Result):
         if name in winners:
             bound = winners[name]
             return None if bound is None or bound.optimistic else bound.value
-        intervals = {**self.estimates, "improvement": None, **self.guarantees.intervals}
+        intervals = {**dict.fromkeys((*ESTIMATES, *NAMES)), **self.estimates, **self.guarantees.intervals}
         if name not in intervals:
             raise KeyError(unknown("quantity", name, [*winners, *intervals]))
         interval = intervals[name]

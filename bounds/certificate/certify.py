@@ -27,6 +27,7 @@ from bounds.certificate.findings import (
     mask_findings,
     policy_findings,
     refuted_assumptions,
+    rounding_floor,
 )
 from bounds.certificate.guarantees import Claim, Guarantees, guarantees, largest_ratio, through_surrogate
 from bounds.certificate.kept import kept, mask_report
@@ -199,6 +200,7 @@ def certify(
         reasons={**why_not, **found.reasons},
         findings=tuple(f if f.look else advised(f, summary) for f in seen),
         waived=waived,
+        rounding=rounding_floor(summary),
         unsaid=(*UNSAID, Kind.UNGROUPED) if unsaid else UNSAID,
         assumptions=(
             *(Assumption(n, v, "said by the user; no sample can show it") for n, v in assumed.items()),

@@ -162,7 +162,7 @@ CLOSES_NOTHING: Mapping[Kind, str] = {
     Kind.OVERFLOW: "what is infinite has no end that would meet anything",
     Kind.READING: "what was read is judged as it is",
     Kind.MISSING: "it was asked to leave them out, or they are too few to matter",
-    Kind.ROUNDING: "it adds to a divergence, by its floor",
+    Kind.ROUNDING: "its floor is taken off what is required of a gain, and of a divergence from below",
     Kind.PROMPTS_RETURN: "what would speak of new prompts is withheld",
     Kind.MASK: "it is about the mask that was asked about, and its numbers say the same",
 }
@@ -1105,6 +1105,12 @@ def _precision(look: Look) -> tuple[str, float]:
 def _off(s: Summary) -> float:
     """Return by how much log theta - log roll of a token is off, because of the precision of the log."""
     return sum(_precision(s.looks[f"{name} rounding"])[1] for name in ("rollout", "train"))
+
+
+def rounding_floor(s: Summary) -> float:
+    """Return what half precision adds to the KL of a response: half the variance of what it is off by."""
+    steps = (_precision(s.looks[f"{name} rounding"])[1] for name in ("rollout", "train"))
+    return float(sum(step**2 for step in steps) / 6.0 * s["length"].mean())
 
 
 def _rounding(name: str) -> Check:

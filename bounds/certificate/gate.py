@@ -31,6 +31,8 @@ _WOULD_DECIDE = {
     Kind.HORIZON: "say --horizon T",
     Kind.COPIED: "log what the training engine computes, or, if both are the same for certain, --assume delta=0",
 }
+#: How names begin of what half precision may move both ways, and of what it only adds to.
+_MOVED, _RAISED = ("improvement", "surrogate_gain"), ("kl_seq", "b_star")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,12 @@ def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: fl
     KeyError
         For an unknown quantity, with the likely meant one.
     """
-    ends = {"lower": lower.quantity(name, upper=False), "upper": upper.quantity(name, upper=True)}
+    off = _off(upper, name)
+    low, high = lower.quantity(name, upper=False), upper.quantity(name, upper=True)
+    ends = {
+        "lower": None if low is None else low - off,
+        "upper": high if high is None or not name.startswith(_MOVED) else high + off,
+    }
     required = f"{name}{sign}{limit:g}"
     near, far = ("upper", "lower") if sign == "<=" else ("lower", "upper")
     end, other = ends[near], ends[far]
@@ -65,13 +72,21 @@ def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: fl
         would = _WOULD_DECIDE.get(against.kind)
         return Gate(required, Met.UNDECIDED, f"{against.text}{f' ({would})' if would else ''}")
     if end is None:
-        return Gate(required, Met.UNDECIDED, upper.reasons.get(name, "nothing more than optimistic is known of it"))
+        unknown = "nothing more than optimistic is known of it" if name.startswith("b_star") else "this log shows none"
+        return Gate(required, Met.UNDECIDED, upper.reasons.get(name, unknown))
     held = end <= limit if sign == "<=" else end >= limit
     refuted = not held and other is not None and (other > limit if sign == "<=" else other < limit)
     which, at = (far, other) if refuted and other is not None else (near, end)
     text = shown(at, 4) if which == "upper" else shown_down(at, 4)
     why = f"its {which} limit is {text} (all of the error of {100 * upper.confidence:.6g}% on this side)"
+    why += f", of which {shown(off)} is for half precision" if off and at not in (low, high) else ""
     return Gate(required, Met.YES if held else Met.NO if refuted else Met.UNDECIDED, why)
+
+
+def _off(c: Certificate, name: str) -> float:
+    """Return by how much half precision may have moved a gain, or added to a divergence."""
+    scale = 1.0 if name.startswith("kl_seq") else c.table.reward_spread
+    return scale * c.rounding if name.startswith((*_MOVED, *_RAISED)) else 0.0
 
 
 def crossed(lower: Certificate, upper: Certificate) -> Finding | None:

@@ -181,6 +181,11 @@ class Guarantees:
 
 #: What is no estimate of J(theta) - J(roll), but of an end, or the middle between two.
 ENDS_ONLY = ("improvement_by_surrogate", "improvement_by_log_surrogate", "improvement_under_mask")
+#: Every interval that there can be.
+NAMES = (
+    *("improvement", "improvement_these_prompts", "improvement_asymptotic", "improvement_of_steps"),
+    *("improvement_empirical_bernstein", "improvement_hoeffding", *ENDS_ONLY),
+)
 _TARGETS = {"improvement": "new_prompts", "improvement_these_prompts": "these_prompts"}
 _COMPARED = ("empirical_bernstein", "hoeffding")
 _LARGEST = 1.0 - 2.0**-53  # confidence

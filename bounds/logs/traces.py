@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DRAWN_ONCE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
+_TOLD_BY_COARSE = 1.0  # nats, of a token whose log-prob has 8 bits: many others may have the same
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 #: Attributes of a TraceSet with an entry for each policy token.
@@ -426,13 +427,15 @@ def beginning(traces: TraceSet) -> npt.NDArray[np.uint64]:
     """Return a number [N] for how each response begins: responses drawn independently do not agree in it.
 
     It stands for the rollout log-probs up to the token where they make the beginning too improbable to be drawn twice
-    (0 where none does). A token counts towards that only if its log-prob differs from that of the token before: where
-    all tokens are equally likely, values do not tell them apart.
+    (0 where none does). A token counts towards that only if its log-prob differs from that of the token before, and of
+    bfloat16 little: where tokens are about equally likely, values do not tell them apart.
     """
     first, roll = traces.starts[:-1], traces.rollout
     other = np.diff(roll, prepend=1.0) != 0.0
     other[first] = True
-    steps = np.where(other, np.minimum(roll, 0.0), 0.0)
+    single = roll.astype(np.float32)
+    coarse = (single == roll) & (single.view(np.uint32) & 0xFFFF == 0)
+    steps = np.where(other, np.clip(roll, np.where(coarse, -_TOLD_BY_COARSE, -np.inf), 0.0), 0.0)
     sums = np.cumsum(steps)
     end = np.searchsorted(-sums, -(sums[first] - steps[first] + _DRAWN_ONCE), side="right") + 1
     known = end <= traces.starts[1:]
