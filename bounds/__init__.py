@@ -22,6 +22,7 @@ _PUBLIC = {
     "bounds.figures.plots": (
         "plot_bounds",
         "plot_by_position",
+        "plot_comparison",
         "plot_ladder",
         "plot_masks",
         "plot_over_time",

@@ -12,6 +12,7 @@ from bounds.certificate.certify import certify as certify
 from bounds.certificate.compare import compare as compare
 from bounds.figures.plots import plot_bounds as plot_bounds
 from bounds.figures.plots import plot_by_position as plot_by_position
+from bounds.figures.plots import plot_comparison as plot_comparison
 from bounds.figures.plots import plot_ladder as plot_ladder
 from bounds.figures.plots import plot_masks as plot_masks
 from bounds.figures.plots import plot_over_time as plot_over_time

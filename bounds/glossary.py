@@ -242,6 +242,12 @@ _WORDS = {
     "smallest_gain": ("The smallest gain that the prompts of a plan show.", ""),
     "largest_kl_seq": ("The largest KL of a response at which the prompts of a plan show its gain.", ""),
     "source": ("What the runs of a plan were drawn from: a log's prompts, or numbers.", ""),
+    "first": ("The log that others are compared with: its estimates, or its name.", ""),
+    "second": ("The log that is compared with the first.", ""),
+    "difference": ("An estimate of the second log less that of the first. Prompts that both answer count as one.", ""),
+    "others": ("Every further log of a comparison, each against the first.", ""),
+    "prompts_of_both": ("How many prompts two logs both answer, by their ids. They are compared one by one.", ""),
+    "max_k2_of_a_response": ("The largest k2 of a response, averaged. Masks look at it.", "E[max_t d^2/2]"),
     "time_uniform": ("Intervals that hold at all steps at once, so that one may look after every step.", ""),
     "promised_so_far": (
         "What the surrogate promised at the steps so far, added up. Its ends are sums of the steps' ends.",

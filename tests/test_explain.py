@@ -275,6 +275,22 @@ def test_a_prompt_of_both_logs_moves_both_means():
     assert i.high - i.low < 0.1 * (c["reward"].first.high - c["reward"].first.low) + 0.1
 
 
+def test_several_logs_are_held_against_the_first(traces):
+    further, near_by = (list(records([4, 3, 2, 1] * 10, seed=1, spread=s)) for s in (0.1, 0.05))
+    logs = [bounds.TraceSet.from_records(rows, horizon=64) for rows in (further, near_by)]
+    many = bounds.compare(traces, *logs, names=["now", "further", "near"])
+    assert many.others["near"].to_dict() == bounds.compare(traces, logs[1]).to_dict()
+    assert many.told_apart("kl_seq", all_of_them=False) == "higher in further"
+    assert [row[0][0] for row in many.short()[0][1]] == ["now", "further, less that", "near, less that"]
+    titles = [ax.get_title("left") for ax in bounds.plot_comparison(many)]
+    assert len(titles) == 3
+    assert all(title.endswith(" in now") for title in titles)
+    with pytest.raises(ValueError, match="names must be 3 names that differ"):
+        bounds.compare(traces, *logs, names=["a", "a", "b"])
+    with pytest.raises(TypeError, match="two logs or more, got one"):
+        bounds.compare(traces)
+
+
 def test_one_prompt_has_no_interval_and_other_ranges_no_difference():
     one = bounds.TraceSet.from_records(list(records([3])), horizon=64)
     i = bounds.compare(one, one)["kl_seq"].difference
@@ -594,5 +610,8 @@ def test_many_logs_are_compared_with_the_first(tmp_path, capsys):
     assert main(["compare", paths[0], paths[2], "--horizon", "64", "--json"]) == 0
     assert found["others"][paths[2]] == json.loads(capsys.readouterr().out)
     assert list(found["others"]) == paths[1:]
-    assert main(["compare", *paths, "--horizon", "64"]) == 0
-    assert "kl_seq" in capsys.readouterr().out
+    assert main(["compare", *paths, "--horizon", "64", "--figure", str(tmp_path / "differences.svg")]) == 0
+    assert capsys.readouterr().out.startswith("COMPARED     the KL of a response is ")
+    assert (tmp_path / "differences.svg").stat().st_size > 1000
+    assert main(["compare", *paths, "--horizon", "64", "--full"]) == 0
+    assert "kl_seq_k1" in capsys.readouterr().out

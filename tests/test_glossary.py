@@ -24,6 +24,8 @@ def printed():
     certificate = bounds.certify(log, mask=MASK)
     found = {*certificate.to_dict(), *certificate.estimates, *certificate.guarantees.intervals}
     found |= {*bounds.plan(gain=0.05, kl_seq=0.02, reward=0.5, runs=20).to_dict()}
+    two, three = bounds.compare(log, log), bounds.compare(log, log, log)
+    found |= {*two.to_dict(), *two.estimates, *two.to_dict()["estimates"]["kl_seq"], *three.to_dict()}
     found |= {*bounds.over_time(run, mask=MASK).steps.rows["0"], *certificate.table.profile}
     return found
 

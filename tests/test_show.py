@@ -11,7 +11,6 @@ import pytest
 
 import bounds
 from bounds._text import latex_table, markdown_table
-from bounds.certificate.compare import compare_many
 from bounds.questions.metrics import metrics
 from bounds.questions.objectives import objectives
 from bounds.questions.trainer_metrics import trainer_metrics
@@ -72,7 +71,7 @@ RESULTS = {
     "Certificate": lambda: bounds.certify(bounds.example_traces(), mask="seq_max_k2<=0.05"),
     "Explanation": lambda: bounds.explain(bounds.example_traces()),
     "Comparison": lambda: bounds.compare(bounds.example_traces(), bounds.example_traces()),
-    "Comparisons": lambda: compare_many(dict.fromkeys("abc", bounds.example_traces())),
+    "Comparisons": lambda: bounds.compare(*[bounds.example_traces()] * 3),
     "Plan": lambda: bounds.plan(gain=0.04, kl_seq=0.01, reward=0.5, runs=20),
     "MaskStudy": lambda: bounds.mask_study(bounds.example_traces()),
     "RunOverTime": lambda: bounds.over_time(a_run()),

@@ -1,16 +1,16 @@
-"""How two logs differ: two precisions, two engines, a run and its noise floor."""
+"""How logs differ: precisions, engines, router replay, seeds, a run and its noise floor."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, overload
 
 import numpy as np
 
-from bounds._checks import FloatArray, confidence_level
-from bounds._text import Cells, Row, many
+from bounds._checks import FloatArray, confidence_level, refuse
+from bounds._text import Cells, Row, many, near
 from bounds.certificate.estimates import kl_of_responses
 from bounds.certificate.findings import Finding, findings
 from bounds.certificate.summary import Summary
@@ -22,6 +22,17 @@ from bounds.results import Interval, Result, Standing
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Logged = TraceSet | Iterable[TraceSet] | Summary
+
+#: Estimates in words, that of which the answer speaks first.
+IN_WORDS = {
+    "kl_seq": "KL of a response",
+    "worst_case_error": "worst error",
+    "surrogate_gain": "promise of the surrogate",
+    "reward": "mean reward",
+    "mean_length": "length",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,11 @@ class Compared:
     def clear(self) -> bool:
         """Whether the difference is not 0, at its confidence."""
         return self.difference.low > 0.0 or self.difference.high < 0.0
+
+    @property
+    def how(self) -> str:
+        """Whether the second is lower or higher."""
+        return ("lower" if self.difference.value < 0.0 else "higher") if self.clear else "not clearly different"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,10 +79,24 @@ class Comparison(Result):
         """What is remarkable about each log."""
         return tuple(f"the {which}: {found.text}" for which, several in self.findings.items() for found in several)
 
+    def answer(self) -> Iterator[tuple[str, str]]:
+        """Yield how the divergence differs, what else does, and what does not."""
+        kl = self["kl_seq"]
+        values = f"{near(kl.second.value)} in the second log, {near(kl.first.value)} in the first"
+        yield kl.how.upper() if kl.clear else "COMPARED", f"the KL of a response is {values}"
+        level = f"estimate at {100 * kl.difference.confidence:.6g}%, {many(self.prompts_of_both, 'prompt')} in both"
+        yield "  by", f"{kl.difference} ({level})"
+        found: dict[str, list[str]] = {}
+        for name, said in IN_WORDS.items():
+            if name in self.estimates and name != "kl_seq":
+                found.setdefault(self[name].how, []).append(said)
+        for how, names in found.items():
+            yield "  beside", f"{how}: {', '.join(names)}"
+
     def sentence(self) -> str:
         """Return what can be told apart."""
         texts = [
-            f"{name} is {'higher' if e.difference.value > 0.0 else 'lower'} in the second ({e.difference.texts()[0]})"
+            f"{name} is {e.how} in the second ({e.difference.texts()[0]})"
             for name, e in self.estimates.items()
             if e.clear
         ]
@@ -98,56 +128,6 @@ class Comparison(Result):
         return [f"{both} in both logs. Intervals ({level}) are clustered by prompt and asymptotic."]
 
 
-def compare(
-    first: TraceSet | Iterable[TraceSet] | Summary,
-    second: TraceSet | Iterable[TraceSet] | Summary,
-    *,
-    confidence: float = 0.95,
-) -> Comparison:
-    """Estimate two logs, and their differences with intervals.
-
-    Parameters
-    ----------
-    first, second : TraceSet, Log or Summary
-        A prompt that both answer (by id) is one unit, so that logs of the same prompts are compared prompt by prompt.
-    confidence : float
-        Nominal coverage; the intervals are asymptotic.
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    TraceError
-        If a log is refused, or the rewards of the two have different ranges.
-    TypeError
-        For what is no log.
-
-    Examples
-    --------
-    >>> import bounds
-    >>> c = compare(bounds.example_traces(), bounds.example_traces())
-    >>> c.prompts_of_both, c["kl_seq"].difference.value
-    (24, 0.0)
-    """
-    confidence = confidence_level(confidence)
-    a, b = Summary.of(first), Summary.of(second)
-    if a.reading.reward_range != b.reading.reward_range:
-        raise TraceError(f"the logs have rewards in {a.reading.reward_range} and in {b.reading.reward_range}")
-    of_a, of_b, prompts = _values(a), _values(b), _Prompts(a, b)
-    compared = {
-        name: Compared(
-            clustered_mean(of_a[name], a.prompt, confidence),
-            clustered_mean(of_b[name], b.prompt, confidence),
-            prompts.difference(of_a[name], of_b[name], confidence),
-        )
-        for name in of_a
-        if name in of_b
-    }
-    return Comparison(compared, prompts.of_both, {"first": findings(a), "second": findings(b)})
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparisons(Result):
     """Several logs against the first.
@@ -175,6 +155,33 @@ class Comparisons(Result):
         """What is remarkable about each log."""
         return tuple(f"{name}: {found.text}" for name, several in self.findings.items() for found in several)
 
+    def told_apart(self, name: str, *, all_of_them: bool = True) -> str:
+        """Say in which logs an estimate is lower than in the first, and in which it is higher."""
+        logs: dict[str, list[str]] = {}
+        for log, c in self.others.items():
+            if all_of_them or c[name].clear:
+                logs.setdefault(c[name].how, []).append(log)
+        return "; ".join(f"{how} in {', '.join(found)}" for how, found in logs.items())
+
+    def answer(self) -> Iterator[tuple[str, str]]:
+        """Yield in which logs the divergence differs from that of the first, and the reward."""
+        known = [c.estimates for c in self.others.values()]
+        first = near(known[0]["kl_seq"].first.value)
+        yield "COMPARED", f"the KL of a response is {first} in {self.first}; it is {self.told_apart('kl_seq')}"
+        if all("reward" in estimates for estimates in known):
+            yield "  reward", self.told_apart("reward")
+        level = f"{100 * known[0]['kl_seq'].difference.confidence:.6g}%"
+        yield "  sure", f"estimates at {level}, each by itself, prompt by prompt where logs answer the same prompts"
+
+    def short(self) -> list[Cells]:
+        """Return one row for each log."""
+        every = list(self.others.values())
+        named = [n for n in ("kl_seq", "worst_case_error", "reward") if all(n in c.estimates for c in every)]
+        rows: list[Row] = [([self.first, *(near(every[0][n].first.value) for n in named)], False)]
+        for log, c in self.others.items():
+            rows.append(([f"{log}, less that", *(str(c[n].difference) for n in named)], c["kl_seq"].clear))
+        return [(["log", *(IN_WORDS[n] for n in named)], rows)]
+
     def sentence(self) -> str:
         """Return what can be told apart, log by log."""
         return " ".join(f"{name} (second) against {self.first}: {c.sentence()}" for name, c in self.others.items())
@@ -200,41 +207,81 @@ class Comparisons(Result):
         return [f"{name}: {note}" for name, c in self.others.items() for note in c.notes()]
 
 
-def compare_many(
-    logs: Mapping[str, TraceSet | Iterable[TraceSet] | Summary], *, confidence: float = 0.95
-) -> Comparisons:
-    """Compare every log with the first, prompt by prompt.
+@overload
+def compare(first: Logged, second: Logged, /, *, confidence: float = 0.95) -> Comparison: ...
+
+
+@overload
+def compare(
+    first: Logged, second: Logged, third: Logged, /, *more: Logged, names: Sequence[str] = (), confidence: float = 0.95
+) -> Comparisons: ...
+
+
+def compare(
+    first: Logged, *others: Logged, names: Sequence[str] = (), confidence: float = 0.95
+) -> Comparison | Comparisons:
+    """Estimate two logs and their differences, with intervals; of more logs, each against the first.
 
     Parameters
     ----------
-    logs : mapping of name to TraceSet, Log or Summary
-        Two or more; the first is the one that the others are held against.
+    first, *others : TraceSet, Log or Summary
+        A prompt that both answer (by id) is one unit, so that logs of the same prompts are compared prompt by prompt.
+    names : sequence of str, optional
+        What three logs or more are called, the first one first; ``log 1``, ``log 2`` without.
     confidence : float
-        Of each interval, by itself.
+        Nominal coverage of each interval by itself; they are asymptotic.
 
     Returns
     -------
-    Comparisons
+    Comparison
+        Of two logs; of more, Comparisons.
 
     Raises
     ------
-    ValueError
-        For less than two logs.
     TraceError
-        As for :func:`bounds.compare`.
+        If a log is refused, or the rewards of the two have different ranges.
+    TypeError
+        For what is no log, and for one log alone.
+    ValueError
+        For names that are not one for each log.
 
     Examples
     --------
     >>> import bounds
     >>> log = bounds.example_traces()
-    >>> list(compare_many({"bf16": log, "fp16": log, "fp32": log}).others)
+    >>> c = compare(log, log)
+    >>> c.prompts_of_both, c["kl_seq"].difference.value
+    (24, 0.0)
+    >>> list(compare(log, log, log, names=["bf16", "fp16", "fp32"]).others)
     ['fp16', 'fp32']
     """
-    if len(logs) < 2:
-        raise ValueError(f"compare needs two logs or more, got {len(logs)} (write globs in quotes)")
-    (first, one), *others = logs.items()
-    summary = Summary.of(one)
-    return Comparisons(first, {name: compare(summary, log, confidence=confidence) for name, log in others})
+    confidence = confidence_level(confidence)
+    if not others:
+        raise TypeError("compare needs two logs or more, got one")
+    one = Summary.of(first)
+    if len(others) == 1:
+        return _two(one, Summary.of(others[0]), confidence)
+    names = list(names) or [f"log {k + 1}" for k in range(len(others) + 1)]
+    if len(set(names)) != len(names) or len(names) != len(others) + 1:
+        refuse("names", f"{len(others) + 1} names that differ", names)
+    found = (_two(one, Summary.of(log), confidence) for log in others)
+    return Comparisons(names[0], dict(zip(names[1:], found, strict=True)))
+
+
+def _two(a: Summary, b: Summary, confidence: float) -> Comparison:
+    if a.reading.reward_range != b.reading.reward_range:
+        raise TraceError(f"the logs have rewards in {a.reading.reward_range} and in {b.reading.reward_range}")
+    of_a, of_b, prompts = _values(a), _values(b), _Prompts(a, b)
+    compared = {
+        name: Compared(
+            clustered_mean(of_a[name], a.prompt, confidence),
+            clustered_mean(of_b[name], b.prompt, confidence),
+            prompts.difference(of_a[name], of_b[name], confidence),
+        )
+        for name in of_a
+        if name in of_b
+    }
+    return Comparison(compared, prompts.of_both, {"first": findings(a), "second": findings(b)})
 
 
 def _values(s: Summary) -> dict[str, FloatArray]:

@@ -356,18 +356,25 @@ def explain(**asked: Any) -> None:
 
 @command("compare", "trm-bounds compare bf16.jsonl fp16.jsonl --horizon 4096", "Each PATH is one log.")
 @reading.log
-def compare(paths: tuple[str, ...], confidence: float, as_json: bool, **log: Any) -> None:
-    """Print how logs differ."""
-    from bounds.certificate.compare import compare_many
-
+@reading.full
+@writes("--figure", "draw it as PNG, PDF or SVG")
+def compare(
+    paths: tuple[str, ...], figure: str | None, force: bool, full: bool, confidence: float, as_json: bool, **log: Any
+) -> None:
+    """Print how logs differ from the first."""
     if len(paths) < 2:
         raise ValueError(f"compare needs two logs, got {len(paths)} (write globs in quotes)")
     logs = [reading.open_log(paths=(path,), **log).summary() for path in paths]
-    if len(paths) == 2:
-        emit(bounds.compare(*logs, confidence=confidence), as_json)
-    else:
-        names = [path if path not in paths[:k] else f"{path} ({k + 1})" for k, path in enumerate(paths)]
-        emit(compare_many(dict(zip(names, logs, strict=True)), confidence=confidence), as_json)
+    names = [path if path not in paths[:k] else f"{path} ({k + 1})" for k, path in enumerate(paths)]
+    named: dict[str, Any] = {"names": names} if len(paths) > 2 else {}
+    found = bounds.compare(*logs, **named, confidence=confidence)
+    if figure is not None:
+        from bounds.figures.logs import comparison_frame, comparison_told, draw_comparison
+
+        frame = comparison_frame(found)
+        draws, height = [draw_comparison] * frame["panel"].nunique(), 0.45 + 0.15 * len(names)
+        _draw(figure, frame, draws, height, force=force, told=comparison_told(found))
+    emit(found, as_json, full)
 
 
 def _trainers() -> Iterable[str]:

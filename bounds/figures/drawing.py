@@ -152,7 +152,7 @@ def figure_of(
 
 def _say_once(axes: Sequence[Axes], columns: int) -> None:
     """Leave the label of the x axes to the last, where all have the same, and its numbers to the lowest row."""
-    if len({ax.get_xlabel() for ax in axes}) == 1:
+    if len({ax.get_xlabel() for ax in axes}) == 1 and axes[0].get_xlabel():
         for ax in axes[:-1]:
             ax.set_xlabel("")
         for ax in axes[:-columns]:

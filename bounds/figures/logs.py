@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bounds.certificate.certificate import Certificate
+    from bounds.certificate.compare import Comparison, Comparisons
     from bounds.questions.by_position import ByPosition
     from bounds.questions.mask_study import MaskStudy
     from bounds.questions.over_time import RunOverTime
@@ -411,6 +412,62 @@ def draw_masks(frame: pd.DataFrame, ax: Axes) -> Axes:
     few_ticks(ax)
     ax.set(xlim=(0.0, 1.03), xlabel="share of all responses that is kept")
     return ax
+
+
+# --- logs against the first --------------------------------------------------------------------------------------
+
+_OF_A_LOG = {n: _OF_A_STEP[n] for n in ("kl_seq", "worst_case_error")} | {"reward": "Mean reward"}
+
+
+def comparison_frame(found: Comparison | Comparisons) -> pd.DataFrame:
+    """List how logs differ from the first: columns panel, name, value, low, high."""
+    import pandas as pd
+
+    every, rows = _against_first(found), []
+    for quantity, said in _OF_A_LOG.items():
+        for name, c in every.others.items():
+            if quantity in c.estimates and math.isfinite((d := c[quantity].difference).value):
+                panel = f"{said}: {near(c[quantity].first.value)} in {_short(every.first)}"
+                rows.append((panel, _short(name), d.value, d.low, d.high))
+    return pd.DataFrame(rows, columns=["panel", "name", "value", "low", "high"])
+
+
+def comparison_told(found: Comparison | Comparisons) -> Told:
+    """Say in which logs the KL of a response differs from that of the first."""
+    every = _against_first(found)
+    differs = every.told_apart("kl_seq", all_of_them=False)
+    title = f"The KL of a response is {differs}" if differs else "No log has clearly another KL of a response"
+    under = f"Differences from {_short(every.first)}, prompt by prompt; filled: clear"
+    return "\n".join(textwrap.wrap(title, 48, max_lines=2, placeholder=" ...")), under
+
+
+def _against_first(found: Comparison | Comparisons) -> Comparisons:
+    from bounds.certificate.compare import Comparison, Comparisons
+
+    return Comparisons("the first", {"the second": found}) if isinstance(found, Comparison) else found
+
+
+def draw_comparison(frame: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw how one estimate of each log differs from that of the first, a row for each; what is clear is filled."""
+    clear = ((frame["low"] > 0.0) | (frame["high"] < 0.0)).tolist()
+    name_rows(ax, frame["name"].tolist(), {})
+    ax.axvline(0.0, color=shade("ink"), linewidth=0.9, zorder=1)
+    for row, (i, sure) in enumerate(zip(frame.to_dict("records"), clear, strict=True)):
+        hue = "ours" if sure else "soft"
+        ends, width = [i["low"], i["high"]], 2.0 if sure else 1.1
+        ax.plot(ends, [row, row], color=shade(hue), linewidth=width, solid_capstyle="butt")
+        dot(ax, i["value"], row, hue, filled=sure)
+    largest = max(abs(frame["value"]).max(), 1e-9)
+    decimals = max(0, 2 - math.floor(math.log10(largest)))
+    write_numbers(ax, 0, [typeset(f"{x:+.{decimals}f}") for x in frame["value"]])
+    few_ticks(ax, x=True)
+    ax.xaxis.set_major_formatter(lambda x, _: "0" if abs(x) < 1e-12 else signed(x))
+    return ax
+
+
+def _short(name: str) -> str:
+    """Keep the end of a long name, which tells files apart."""
+    return name if len(name) <= 18 else f"\N{HORIZONTAL ELLIPSIS}{name[-17:]}"
 
 
 # --- a plan ------------------------------------------------------------------------------------------------------

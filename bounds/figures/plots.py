@@ -10,6 +10,7 @@ import numpy as np
 
 from bounds._text import shown
 from bounds.certificate.certificate import Certificate
+from bounds.certificate.compare import Comparison, Comparisons
 from bounds.figures import logs
 from bounds.figures.drawing import FAMILY_COLOURS, Draw, dot, draw_panels, name_rows, on_log_rows, write_numbers
 from bounds.figures.style import COLUMN, look
@@ -190,6 +191,29 @@ def plot_masks(study: MaskStudy, axes: Sequence[Axes] | None = None) -> Sequence
     return _panels(logs.mask_frame(study), logs.draw_masks, axes)
 
 
+def plot_comparison(found: Comparison | Comparisons, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
+    """Draw how each log differs from the first, one panel for each estimate, a row for each log.
+
+    Parameters
+    ----------
+    found : Comparison or Comparisons
+        From :func:`bounds.compare`.
+    axes : sequence of Axes, optional
+        One for each panel; new ones, if there are none.
+
+    Returns
+    -------
+    sequence of matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        If ``found`` is something else.
+    """
+    _check("found", found, (Comparison, Comparisons), " (from bounds.compare)")
+    return _panels(logs.comparison_frame(found), logs.draw_comparison, axes)
+
+
 def plot_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     """Draw the smallest gain that can be shown against the number of prompts, and what was planned as a dot.
 
@@ -214,9 +238,10 @@ def plot_plan(plan: Plan, ax: Axes | None = None) -> Axes:
         return logs.draw_plan(logs.plan_frame(plan), _axes(ax))
 
 
-def _check(name: str, value: object, kind: type, hint: str) -> None:
+def _check(name: str, value: object, kind: type | tuple[type, ...], hint: str) -> None:
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}{hint}, got {type(value).__name__}")
+        first = kind[0] if isinstance(kind, tuple) else kind
+        raise TypeError(f"{name} must be a {first.__name__}{hint}, got {type(value).__name__}")
 
 
 def _axes(ax: Axes | None) -> Axes:
