@@ -9,7 +9,10 @@ import time
 
 import pytest
 
+import bounds
+from bounds.certificate.summary import Summary
 from bounds.cli.main import main
+from bounds.logs.log import LogFile
 
 
 def rows(step, prompts=range(6)):
@@ -76,6 +79,18 @@ def test_steps_follow_prints_each_step_once(tmp_path, monkeypatch):
     code = followed(tmp_path, ["steps"], lambda: len(said), *(lambda text=text: log.write_text(text) for text in both))
     assert code == 0
     assert [line.split(";")[0] for line in said] == ["step 1", "step 2"]
+
+
+def test_of_several_files_only_the_one_that_grew_is_read_again(tmp_path, monkeypatch):
+    read, texts = [], ["".join(rows(k)) for k in (1, 2)]
+    monkeypatch.setattr(LogFile, "batches", lambda f, wanted: read.append(f.path.name) or f.format.read(f.path, wanted))
+    (tmp_path / "1.jsonl").write_text(texts[0])
+    for end in (len(texts[1]) // 2, len(texts[1])):
+        (tmp_path / "2.jsonl").write_text(texts[1][:end])
+        log = bounds.open_log(tmp_path, horizon=4, drop_incomplete=True)
+        again = Summary.of(log, resume=tmp_path / "read.parquet")
+    assert read == ["1.jsonl", "2.jsonl", "2.jsonl"]
+    assert bounds.certify(again).to_json() == bounds.certify(log).to_json()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ class Summary(_Known):
         """Read a log; a summary that has what is asked for is returned as it is, else its log is read again.
 
         ``progress`` is called with the numbers of responses and tokens so far. ``resume`` is a file that is kept up to
-        date, after each file of the log; if it is there, files that it holds are not read again. ``pool`` reads the
+        date, after each file of the log (but the last, where that may end within a record: it may still grow); if it is
+        there, files that it holds are not read again. ``pool`` reads the
         files, as ``map`` would; each is summed by itself, so that it does not matter which. No log is a TypeError.
         """
         wanted = tuple(statistics)
@@ -172,7 +173,8 @@ class Summary(_Known):
             drawn.add_to(trail)
             if progress is not None and pool is not map:
                 progress(len(self), self.tokens)
-            if not log.scored:
+            still_written = log.drop_incomplete and file is files[-1]  # is read again, with what is then new in it
+            if not log.scored and not still_written:
                 self.files.append(_identity(file.files[0].path))
                 if kept is not None:
                     self.trail = trail.to_bytes()

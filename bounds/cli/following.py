@@ -31,6 +31,8 @@ def follow(
 
     ``look(confidence=, **log)`` is asked with what :func:`bounds.cli.reading.open_log` is to be told; what it returns
     is called at the end. Look k spends 1/(k (k+1)) of the error. ``written`` are files that the looks write themselves.
+    Of several files only the last is read again when it grows, else all are; between looks it waits at least as long as
+    a look takes, so that reading never takes more than half of the time.
     """
     from bounds._checks import number as checked
     from bounds.logs.batch import TraceError
@@ -45,7 +47,7 @@ def follow(
         asked = {**log, "paths": (folder,), "drop_incomplete": True, "resume": str(kept)}
         try:
             while True:
-                now = _files(Path(folder), ours)
+                now, start = _files(Path(folder), ours), time.monotonic()
                 if now != before:
                     before = now
                     spent = (1.0 - confidence) / ((looks + 1.0) * (looks + 2.0))
@@ -56,7 +58,7 @@ def follow(
                         if str(error) != said:
                             said = str(error)
                             print(f"waiting: {said}", file=sys.stderr, flush=True)
-                time.sleep(poll)
+                time.sleep(max(poll, time.monotonic() - start))
         except KeyboardInterrupt:
             if finish is not None:
                 finish()
