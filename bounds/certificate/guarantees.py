@@ -254,8 +254,8 @@ def guarantees(
         claim,
         kept_gain=None if keep is None else gain.mean(times(keep * gain.reward, log_ratio)),
         rejected_reward=None if keep is None else gain.mean(~keep * gain.reward),
-        gains=None if withheld else prompt_means(gain.gain / gain.most, prompt),
-        losses=None if withheld else prompt_means(-gain.loss / gain.most, prompt),
+        gains=None if withheld else np.sort(prompt_means(gain.gain / gain.most, prompt)),
+        losses=None if withheld else np.sort(prompt_means(-gain.loss / gain.most, prompt)),
         end=gain.end,
         condition=_condition(summary),
     )

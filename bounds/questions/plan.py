@@ -338,7 +338,7 @@ class _Logged:
 
     def _drawn(self, gains: FloatArray, responses: int) -> FloatArray:
         if self._as_logged and responses == self.responses:
-            return prompt_means(gains, self._prompt)
+            return np.sort(prompt_means(gains, self._prompt))  # in whatever order they were logged
         rng = np.random.default_rng(0)
         first = np.cumsum(self._size) - self._size
         which = rng.integers(self._size.size, size=_POOL)[:, None]
