@@ -248,12 +248,12 @@ SMALLEST = """() => Math.min(...[...document.querySelectorAll("body *")].filter(
 }))"""
 
 
-@pytest.mark.parametrize("width", [320, 390, 768])
+@pytest.mark.parametrize("width", [320, 390, 641, 768, 864])
 def test_it_fits_a_phone(browser, report, width):
     tab = browser.new_page(viewport={"width": width, "height": 700})
     tab.goto(report.as_uri())
     assert tab.evaluate("document.documentElement.scrollWidth") == width  # tables scroll by themselves
-    assert tab.evaluate(SMALLEST) >= {320: 11, 390: 14, 768: 11}[width]
+    assert tab.evaluate(SMALLEST) >= {320: 11, 390: 14, 641: 14, 768: 14, 864: 14}[width]
     wide = "[...document.querySelectorAll('.table')].every(t => t.scrollWidth <= t.clientWidth || t.matches('.wide'))"
     assert tab.evaluate(wide)  # and those which are wider than their box say so
     assert tab.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
