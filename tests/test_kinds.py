@@ -369,7 +369,7 @@ CAUSED = {
 @pytest.mark.parametrize("name", CAUSED)
 def test_the_likeliest_cause_comes_first(name):
     rows, cause = CAUSED[name]
-    assert cause in likely(summary_of(rows))[0]
+    assert cause in likely(summary_of(rows))[0][0]
 
 
 def test_every_kind_has_causes_or_finds_them_and_a_command_that_exists():
@@ -380,7 +380,8 @@ def test_every_kind_has_causes_or_finds_them_and_a_command_that_exists():
         assert command in COMMANDS
     summary = summary_of(CAUSED["top-p"][0])
     gap = next(f for f in findings(summary) if f.kind is Kind.SUPPORT_GAP)
-    assert gap.causes == likely(summary)
+    assert gap.causes == tuple(text for text, _ in likely(summary))
+    assert gap.look == likely(summary)[0][1]
     assert gap.advice.startswith("support gap: top-p or top-k")
     assert gap.advice.endswith("(trm-bounds explain LOG).")
 

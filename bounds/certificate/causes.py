@@ -94,10 +94,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause, how well it fits (0 to 1), and in words."""
+    """A cause, how well it fits (0 to 1), in words, and what to look at where it is the likeliest."""
 
     fit: Callable[[Shape], float]
     text: Callable[[Shape], str]
+    look: str
 
 
 def _said(text: str) -> Callable[[Shape], str]:
@@ -119,24 +120,43 @@ def _noise(shape: Shape, least: float, most: float) -> float:
     return 0.5 * (1.0 - shape.explained) if least <= size < most and shape.alike > 0.5 else 0.0
 
 
+_TEMPERATURE = "the temperature of both engines, and whether log-probs are taken before it"
+_WEIGHTS = "which weights and tokens the training engine scored"
+_LOGARITHM = "which logarithm the export takes"
+
 #: Every cause of two columns that are far apart.
 CAUSES: tuple[Cause, ...] = (
-    Cause(lambda s: 1.1 * bool(s.base), lambda s: s.base),
+    Cause(lambda s: 1.1 * bool(s.base), lambda s: s.base, _LOGARITHM),
     Cause(
         lambda s: s.explained * (not s.base) * (abs(s.slope) >= 0.01),
         lambda s: f"another temperature in one of the two (slope {s.slope:.3g} of the log ratio over log roll)",
+        _TEMPERATURE,
     ),
-    Cause(_top_p, _said("top-p or top-k sampling, logged before or after it in one of the two")),
+    Cause(
+        _top_p,
+        _said("top-p or top-k sampling, logged before or after it in one of the two"),
+        "top-p and top-k of the rollout, and whether its log-probs are taken before them",
+    ),
     Cause(
         lambda s: 1.1 * s.seen("rollout zeros", "train zeros"),
         _said("tokens that no policy chose (forced by a template or a grammar, tool output, padding): mask them"),
+        "the mask, and tokens whose log-prob is 0",
     ),
     Cause(
         lambda s: max(s.seen("rollout fillers", "train fillers"), s.seen("cut: log theta - log roll")),
         _said("values that were cut off or filled in"),
+        "what the engines write for a missing value, and the trainer's clamps",
     ),
-    Cause(lambda s: 0.3 * (s.off_support < -1e-3), _said("theta learned from these responses")),
-    Cause(lambda s: s.at_start, _said("another template or BOS token before the response")),
+    Cause(
+        lambda s: 0.3 * (s.off_support < -1e-3),
+        _said("theta learned from these responses"),
+        "the tokens and positions that carry most, and what theta learned from",
+    ),
+    Cause(
+        lambda s: s.at_start,
+        _said("another template or BOS token before the response"),
+        "the first tokens that each engine was given",
+    ),
     Cause(
         _other_model,
         lambda s: (
@@ -144,32 +164,44 @@ CAUSES: tuple[Cause, ...] = (
             if s.mean_theta < -_VOCABULARY
             else "another model or adapter, or tokens that do not belong together"
         ),
+        _WEIGHTS,
     ),
-    Cause(lambda s: _noise(s, 0.2, math.inf), _said("stale weights or a stale cache in one of the two engines")),
-    Cause(lambda s: _noise(s, 0.02, 0.2), _said("quantised weights or another kernel in one of the two engines")),
+    Cause(
+        lambda s: _noise(s, 0.2, math.inf),
+        _said("stale weights or a stale cache in one of the two engines"),
+        "which weights each engine had",
+    ),
+    Cause(
+        lambda s: _noise(s, 0.02, 0.2),
+        _said("quantised weights or another kernel in one of the two engines"),
+        "the precision of both engines",
+    ),
 )
 
 
-def likely(summary: Summary) -> tuple[str, ...]:
-    """Return what two columns that are far apart may come from, what fits this log best first.
+def likely(summary: Summary) -> tuple[tuple[str, str], ...]:
+    """Return what two columns that are far apart may come from and what to look at, what fits this log best first.
 
     Examples
     --------
     >>> import bounds
     >>> from bounds.certificate.summary import Summary
     >>> likely(Summary.of(bounds.example_traces()))
-    ('quantised weights or another kernel in one of the two engines',)
+    (('quantised weights or another kernel in one of the two engines', 'the precision of both engines'),)
     """
     shape = Shape(summary)
     with np.errstate(all="ignore"):
         fits = [(cause.fit(shape), cause) for cause in CAUSES]
     order = sorted((fc for fc in fits if fc[0] >= _LEAST_FIT), key=lambda fc: -fc[0])
-    return tuple(cause.text(shape) for _, cause in order[:_MOST_NAMED])
+    return tuple((cause.text(shape), cause.look) for _, cause in order[:_MOST_NAMED])
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Likely causes of a finding (none: those of :func:`likely`), what to look at next, and a command that shows it."""
+    """Likely causes of a finding, what to look at next, and a command that shows it.
+
+    Where it has no causes, those of :func:`likely` are named; where it has nothing to look at, that of the likeliest.
+    """
 
     look: str
     command: str
@@ -183,8 +215,8 @@ _AGAIN = "trm-bounds certify LOG --full"
 #: Advice for each kind of finding.
 ADVICE: Mapping[str, Advice] = MappingProxyType(
     {
-        "support_gap": Advice("the tokens and positions that carry most, then the options of both engines", _TOKENS),
-        "refuted": Advice("the tokens and positions that carry most, and what theta learned from", _TOKENS),
+        "support_gap": Advice("", _TOKENS),
+        "refuted": Advice("", _TOKENS),
         "contradiction": Advice("what was assumed", _AGAIN, ("the assumption does not hold",)),
         "copied": Advice(
             "whether the trainer recomputes log-probs",
@@ -202,7 +234,7 @@ ADVICE: Mapping[str, Advice] = MappingProxyType(
             ("log-probs of the next token in one column", "a token dropped or added in one of the two"),
         ),
         "swapped": Advice("the order of rows in the export", _READ, ("a batch that was reordered in one of the two",)),
-        "wrong_model": Advice("which weights and tokens the training engine scored", _TOKENS),
+        "wrong_model": Advice(_WEIGHTS, _TOKENS),
         "censored": Advice(
             "the trainer's options for truncated importance sampling; log the log-probs before it",
             _TOKENS,
@@ -218,8 +250,8 @@ ADVICE: Mapping[str, Advice] = MappingProxyType(
             _AGAIN,
             ("chunks of one response logged as responses", "a file or a step written twice", "forked rollouts"),
         ),
-        "temperature": Advice("the temperature of both engines, and whether log-probs are taken before it", _TOKENS),
-        "other_base": Advice("which logarithm the export takes", _READ),
+        "temperature": Advice(_TEMPERATURE, _TOKENS),
+        "other_base": Advice(_LOGARITHM, _READ),
         "mixture": Advice("each step by itself", "trm-bounds steps LOG", ("steps or weight versions read together",)),
         "unequal_groups": Advice(
             "which prompts have fewer responses",

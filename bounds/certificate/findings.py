@@ -30,6 +30,7 @@ from bounds.results import Interval
 if TYPE_CHECKING:
     from bounds.certificate.summary import Summary
 
+_CARRIES = "the tokens and positions that carry most"
 _CLEAR = 0.9999  # confidence at which two estimates of one thing are said to disagree
 _EVIDENCE = math.log(1e4)  # a bet against a hypothesis that wins more speaks against it
 _EQUAL_MEANS = 14  # groups of round rewards that vary have one mean at most once in 2^14 logs by chance
@@ -284,9 +285,12 @@ def findings(summary: Summary, *, by_step: bool = False) -> tuple[Finding, ...]:
 def advised(found: Finding, summary: Summary) -> Finding:
     """Return a finding with its likely causes and what to do next."""
     advice = ADVICE[found.kind]
-    return replace(
-        found, causes=found.causes or advice.causes or likely(summary), look=advice.look, command=advice.command
-    )
+    causes, look = found.causes or advice.causes, advice.look
+    if not (causes and look):
+        fitting = likely(summary)
+        causes = causes or tuple(text for text, _ in fitting)
+        look = look or (fitting[0][1] if fitting else _CARRIES)
+    return replace(found, causes=causes, look=look, command=advice.command)
 
 
 def _totals(part: Part, *names: str) -> Look:

@@ -83,9 +83,9 @@ def from_logits(rollout_logits: Any, train_logits: Any, *, precise: bool = False
     not bounds: an upper bound must add that error, and what float16 or bfloat16 did to the logits before. Only
     ``max_log_ratio`` is an upper value, for the logits as they are given.
 
-    Rows are read in blocks: beyond the inputs some tens of MB are needed at any n and V, also for those of 16 bits. Rows
-    of log-probs are recognised and read once less. The first call ever compiles
-    for some seconds; numba keeps the result on disk, beside the package or in the user's cache (or NUMBA_CACHE_DIR).
+    Rows are read in blocks: beyond the inputs some tens of MB are needed at any n and V, also for those of 16 bits.
+    Rows of log-probs are recognised and read once less. The first call ever compiles for some seconds; numba keeps the
+    result on disk, beside the package or in the user's cache (or NUMBA_CACHE_DIR).
 
     Parameters
     ----------
