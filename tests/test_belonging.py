@@ -122,7 +122,7 @@ def test_copies_of_all_tokens_but_one_are_copies():
     log[0]["train_logprobs"] = log[0]["train_logprobs"] - np.eye(1, 60, 0)[0] * 0.01
     (finding,) = found(log).values()
     assert (finding.kind, finding.count) == (Kind.COPIED, 96 * 60 - 2)
-    assert "0.9998 of the uncertain tokens" in finding.text
+    assert "99.98% of the uncertain tokens" in finding.text
 
 
 def test_a_loop_through_one_state_is_no_copy():

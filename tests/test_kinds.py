@@ -116,6 +116,12 @@ GROUPED = {
 }
 
 
+def half_even(values):
+    """Round to the nearest number of 8 bits."""
+    bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(float)
+
+
 @pytest.mark.parametrize("name", UNGROUPED)
 def test_ids_that_name_responses(name):
     found = [f for f in findings(summary_of(UNGROUPED[name])) if f.kind is Kind.UNGROUPED]
@@ -200,6 +206,24 @@ def test_tokens_that_are_about_as_likely_are_not_told_apart_in_half_precision():
     rows = [{**row, TRAIN: row[ROLL] + 0.01 * np.cos(np.arange(90.0) + k)} for k, row in enumerate(near)]
     assert Kind.REPEATED not in kinds(rows, horizon=90)
     assert Kind.REPEATED in kinds(rows + [{**row, "prompt_id": "again"} for row in rows[:3]], horizon=90)
+
+
+WRITTEN = {
+    "bfloat16": half_even,
+    "float16": lambda values: values.astype(np.float16).astype(float),
+    **{f"{places} decimals": partial(np.round, decimals=places) for places in (2, 3, 4)},
+}
+
+
+@pytest.mark.parametrize("column", [ROLL, TRAIN])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_copy_with_fewer_digits_is_a_copy(name, column):
+    """And scores that are written with fewer digits are none."""
+    write, other = WRITTEN[name], TRAIN if column == ROLL else ROLL
+    (found,) = [f for f in findings(summary_of(each(column, lambda k, row: write(row[other])))) if f.kind.refutes]
+    assert (found.kind, found.count) == (Kind.COPIED, 1152)
+    assert "the same, but for rounding, on 100% of the uncertain tokens" in found.text
+    assert Kind.COPIED not in kinds(each(column, lambda k, row: write(row[column])))
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -722,9 +723,42 @@ def _coarse(s: Summary) -> bool:
     )
 
 
+def _bfloat16(values: FloatArray) -> FloatArray:
+    """Round to the nearest number of 8 bits, to an even one between two."""
+    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return np.asarray(rounded.astype(np.uint32).view(np.float32), dtype=np.float64)
+
+
+#: How log-probs are written with fewer digits.
+_WRITTEN: tuple[Callable[[FloatArray], FloatArray], ...] = (
+    _bfloat16,
+    lambda values: np.asarray(values.astype(np.float16), dtype=np.float64),
+    *(partial(np.round, decimals=places) for places in range(1, 5)),
+)
+
+
+def _look_copied(part: Part) -> Look:
+    """Count uncertain tokens at which one policy's log-prob is the other's with fewer digits, if first ones are."""
+    roll, theta = part.traces.rollout, part.traces.train
+    told = np.flatnonzero((roll < TRUE_ZERO) & (theta < TRUE_ZERO))
+    most = 0
+    for fine, coarse in ((roll, theta), (theta, roll)):
+        for write in _WRITTEN:
+            if _is_written(write, fine[told[:_SAMPLE]], coarse[told[:_SAMPLE]]).all():
+                most = max(most, int(_is_written(write, fine[told], coarse[told]).sum()))
+    return _totals(part, "unequal") + Look(sums={"told": float(told.size), "fewer digits": float(most)})
+
+
+def _is_written(write: Callable[[FloatArray], FloatArray], fine: FloatArray, coarse: FloatArray) -> BoolArray:
+    return np.asarray(np.abs(write(fine) - coarse) <= 1e-6 * np.maximum(1.0, -coarse))
+
+
 def _say_copied(s: Summary, look: Look) -> Iterable[Finding]:
     uncertain, same = s["uncertain"].astype(np.float64), s["same"].astype(np.float64)
     told, equal = uncertain.sum(), same.sum()
+    if look.sums["fewer digits"] >= (1.0 - _ODD_ONES) * look.sums["told"]:
+        told, equal = look.sums["told"], look.sums["fewer digits"]
     if _copied(s):
         text = (
             "both policies' log-probs are bitwise identical: one was copied from the other (bypass mode?), and the "
@@ -733,8 +767,8 @@ def _say_copied(s: Summary, look: Look) -> Iterable[Finding]:
         yield Kind.COPIED.finding(text, s.tokens)
     elif told >= _COPIED_TOKENS and equal >= (0.999 if _coarse(s) else 0.4) * told:
         text = (
-            f"both policies' log-probs are the same, but for rounding, on {equal / told:.4g} of the uncertain tokens: "
-            "one was copied from the other there, and the divergence proves nothing"
+            f"both policies' log-probs are the same, but for rounding, on {100.0 * equal / told:.4g}% of the uncertain "
+            "tokens: one was copied from the other there, and the divergence proves nothing"
         )
         yield Kind.COPIED.finding(text, s.tokens * equal / told)
     else:
@@ -1295,7 +1329,7 @@ CHECKS: tuple[Check, ...] = (
     Check("mean ratio", _say_mean_ratio),
     Check("refuted", _say_refuted),
     Check("one ratio", _say_one_ratio),
-    Check("copied", _say_copied, lambda part: _totals(part, "unequal")),
+    Check("copied", _say_copied, _look_copied),
     Check("old", _say_old, _look_old, needs="engine_sum"),
     Check("repeated", _say_repeated),
     Check("temperature", _say_relation, _look_relation),
