@@ -191,6 +191,26 @@ def test_longer_and_shorter_forms_of_a_response_are_one():
     assert "32 are copies, 32 have another prompt_id" in found.text
 
 
+def choices(draw=0, prompts=64, group=4):
+    """Answers of one token out of four: many to a prompt are the same, and so are some in a row."""
+    policies, rng = np.random.default_rng(0), np.random.default_rng(draw)
+    for i in range(prompts):
+        roll, theta = (np.log(policies.dirichlet(np.full(4, 0.4)) + 1e-6) - 1e-5 for _ in range(2))
+        for token in rng.choice(4, group, p=np.exp(roll) / np.exp(roll).sum()):
+            yield {"prompt_id": f"p{i}", "reward": float(token == 0), ROLL: roll[[token]], TRAIN: theta[[token]]}
+
+
+def test_short_responses_stand_again_if_many_in_a_row_do():
+    """Under other ids too; one by one they are often drawn again, and by a second pass over the prompts half are."""
+    once, again = list(choices()), [{**row, "prompt_id": f"again {row['prompt_id']}"} for row in choices()]
+    (found,) = [f for f in findings(summary_of(once + again[20:])) if f.kind is Kind.REPEATED]
+    assert (found.count, found.rows) == (236, ("row 256",))
+    assert "236 responses in a row stand as 236 rows before, bitwise" in found.text
+    assert Kind.REPEATED not in kinds(once + again[20:24])
+    for draw in range(1, 40):
+        assert Kind.REPEATED not in kinds([*once, *choices(draw)])
+
+
 @pytest.mark.parametrize("probabilities", [(0.5, 0.5), (0.25, 0.25, 0.25, 0.25), (0.3, 0.7), (0.2, 0.2, 0.6)])
 def test_a_tiny_vocabulary_repeats_nothing(probabilities):
     """Tokens that are as likely as others cannot be told apart by their log-probs."""

@@ -41,6 +41,7 @@ _UNSEEN = 20 * _EVIDENCE  # of theta's mass times tokens: what may be missing, i
 _UNCERTAIN = 28.0  # nats, of a sample whose ratios all being below 1 is remarkable
 _VARIED = 1e-6  # variance of log roll where it varies
 _FEW_PROMPTS = 20
+_LAGS = 8  # at which rows are most alike
 _STRAGGLERS = 0.02  # share of the prompts whose responses may fail without a doubt about the others
 _FALSE_ALARM = 1e-3  # chance that responses of an honest log are named, over all of them
 _NAMED = 8  # responses of a log
@@ -618,6 +619,7 @@ def _say_repeated(s: Summary, look: Look) -> Iterable[Finding]:
     twice = keys[(times > 1) & (keys > 0)]
     again = np.isin(key, twice)
     if not again.any():
+        yield from _say_again(s)
         return
     count = int(again.sum()) - twice.size
     copies, same_prompt = (
@@ -636,6 +638,37 @@ def _say_repeated(s: Summary, look: Look) -> Iterable[Finding]:
         f"earlier one (first: {first}), too improbable to be drawn again; {what}"
     )
     yield Kind.REPEATED.finding(text, count, first)
+
+
+def _say_again(s: Summary) -> Iterable[Finding]:
+    """Say that responses in a row stand as some in a row before them: one by one not improbable, but all of them.
+
+    Drawn independently, a response is one that was drawn before with its probability under roll, or, where many are
+    one number, at most as often as that number comes.
+    """
+    n, sums = len(s), np.stack([s["train_sum"], s["log_ratio_sum"], s["length"]]).view(np.uint64)
+    _, code, times = np.unique(sums[0] ^ (sums[1] << 1) ^ (sums[2] >> 1), return_inverse=True, return_counts=True)
+    told = np.maximum(np.minimum(s["log_ratio_sum"] - s["train_sum"], np.log(n / times[code])), 0.0)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], times.size)[code] * np.sqrt(told)
+    wave = np.fft.rfft(signs, 2 * n)
+    alike = np.fft.irfft(wave * wave.conj(), 2 * n)[1:n]  # sums over rows that are alike, so many rows apart
+    best = 0.0, 0, 0, 0
+    for lag in (1 + np.argsort(alike)[-_LAGS:]).tolist():
+        same = code[lag:] == code[:-lag]
+        so_far = np.concatenate([[0.0], np.cumsum(told[lag:] * same)])
+        start, stop = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]))).reshape(-1, 2).T
+        if start.size:
+            evidence = so_far[stop] - so_far[start]
+            k = int(evidence.argmax())
+            best = max(best, (float(evidence[k]), lag, int(start[k]) + lag, int(stop[k] - start[k])))
+    found, lag, first, rows = best
+    if found > _EVIDENCE + 2.0 * math.log(n):
+        place = _first_place(s, np.arange(n) == first)
+        text = (
+            f"{many(rows, 'response')} in a row stand as {lag} rows before, bitwise, too improbable to be drawn again "
+            f"(first: {place})"
+        )
+        yield Kind.REPEATED.finding(text, rows, place)
 
 
 def _first_again(s: Summary, twice: set[int]) -> str:
@@ -730,11 +763,15 @@ def _bfloat16(values: FloatArray) -> FloatArray:
     return np.asarray(rounded.astype(np.uint32).view(np.float32), dtype=np.float64)
 
 
+def _decimals(values: FloatArray, places: int) -> FloatArray:
+    return np.asarray(np.round(values, places))
+
+
 #: How log-probs are written with fewer digits.
 _WRITTEN: tuple[Callable[[FloatArray], FloatArray], ...] = (
     _bfloat16,
     lambda values: np.asarray(values.astype(np.float16), dtype=np.float64),
-    *(partial(np.round, decimals=places) for places in range(1, 5)),
+    *(partial(_decimals, places=places) for places in range(1, 5)),
 )
 
 
