@@ -23,7 +23,7 @@ LOGGER = logging.getLogger("bounds.training")
 #: A response: its fields by their canonical names, arrays [n] of those that have an entry for each token.
 Record = Mapping[str, Any]
 
-_WAITING = 64  # batches that may wait for the disk; more say that it does not keep up
+_WAITING = 2**31  # bytes that may wait for the disk; more say that it does not keep up
 _REMEMBERED = 2**17  # responses by which a further pass over a batch is recognised
 _FILE = re.compile(r"step_(\d+)_rank_(\d+)\.parquet")
 
@@ -39,7 +39,8 @@ class StepFiles:
     def __init__(self, folder: Path, rank: int, horizon: int | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.rank, self.horizon = folder, rank, horizon
-        self._waiting: Queue[tuple[int, Record] | threading.Event] = Queue(_WAITING)
+        self._waiting: Queue[tuple[int, Record] | threading.Event] = Queue()
+        self._given = self._taken = 0  # bytes, each counted by one thread
         self._said: set[str] = set()
         self._seen: dict[int, None] = {}
         self._step, self._records = -1, list[Record]()
@@ -53,17 +54,21 @@ class StepFiles:
 
     def add(self, step: int, grids: Record) -> None:
         """Take a batch of a step: arrays [B, L] and [B]."""
-        self._waiting.put_nowait((step, grids))
+        if self._given - self._taken > _WAITING:
+            self.say("failed", "nothing more is written, the training goes on (the disk does not keep up)")
+            return
+        self._given += _size(grids)
+        self._waiting.put((step, grids))
 
     def flush(self) -> None:
         """Say that the step is complete."""
-        self._waiting.put_nowait(threading.Event())
+        self._waiting.put(threading.Event())
 
-    def close(self) -> None:
-        """Write what is not written yet, and wait for it."""
+    def close(self, seconds: float | None = None) -> None:
+        """Write what is not written yet, and wait for it, at most so long."""
         written = threading.Event()
         self._waiting.put(written)
-        written.wait()
+        written.wait(seconds)
 
     def say(self, topic: str, text: str) -> None:
         """Say something once."""
@@ -81,6 +86,8 @@ class StepFiles:
                 self.say("failed", f"nothing more is written, the training goes on ({type(error).__name__}: {error})")
             if isinstance(item, threading.Event):
                 item.set()
+            else:
+                self._taken += _size(item[1])
 
     def _take(self, item: tuple[int, Record] | threading.Event) -> None:
         if isinstance(item, threading.Event):
@@ -93,6 +100,8 @@ class StepFiles:
 
     def _new(self, records: Sequence[Record], drawn: Any) -> list[Record]:
         """Return the responses that were not there before: theta has learned from what comes again."""
+        if not records:
+            return []
         marks, whole = _marks(records), hash(drawn.tobytes())
         telling = [mark for mark in marks if mark]  # the others are likely enough to be drawn twice
         again = sum(mark in self._seen for mark in telling)
@@ -124,6 +133,10 @@ class StepFiles:
             )
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def _size(grids: Record) -> int:
+    return sum(values.nbytes for values in grids.values() if isinstance(values, np.ndarray))
 
 
 def _records(grids: Record) -> list[Record]:

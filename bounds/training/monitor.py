@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds._checks import integer
+from bounds._checks import integer, refuse
 from bounds.masks.mask import Mask
 from bounds.training._step_files import LOGGER, StepFiles
 from bounds.training._tensors import centred, checked, k3, log_ratio, on_host
@@ -24,6 +24,7 @@ from bounds.training.response_mask import criterion_values, response_mask, trust
 if TYPE_CHECKING:
     from torch import Tensor
 
+_AT_THE_END = 600.0  # seconds that the end of a process waits for the disk
 _FEW = 0.05  # acceptance below this is said: next to nothing is learned from such a step
 
 
@@ -122,7 +123,7 @@ class Monitor:
             Token means ``kl`` (k1), ``k3_kl``, ``chi2_token``, ``probs_diff`` and response means ``chi2_seq``,
             ``log_ppl_abs_diff``, ``kl_seq`` (the sum of the exact KL, else of k3), ``worst_case_error`` (of rewards in
             [0, 1]), ``acceptance`` and ``acceptance_by_length/LEAST_MOST``. Responses without a policy token are left
-            out. Empty once something went wrong.
+            out. Empty where none has one, and once something went wrong.
         """
         if self._failed:
             return {}
@@ -187,7 +188,9 @@ class Monitor:
             d = log_ratio(rollout.double(), train.double(), policy)
             found = _scalars(d, rollout, train, policy, kl)
             found |= {} if keep is None else self._acceptance(keep, policy)
-            values = torch.stack([value.double() for value in found.values()]).tolist()
+            tokens, *values = torch.stack([value.double() for value in (policy.sum(), *found.values())]).tolist()
+            if not tokens:
+                return {}
             seen = {n: v for n, v in zip(found, values, strict=True) if "/" not in n or not math.isnan(v)}
             if seen.get("acceptance", 1.0) < _FEW and not self._said_few:
                 self._said_few = True
@@ -213,9 +216,13 @@ class Monitor:
         if self._files is None:
             assert self.folder is not None
             self._files = StepFiles(self.folder, _rank() if self.rank is None else self.rank, self.horizon)
-            weakref.finalize(self, self._files.close)
+            weakref.finalize(self, self._files.close, _AT_THE_END)
             self._step = self._files.next_step - 1
-        self._step = self._step + 1 if step is None else int(step)
+        for name, values in grids.items():
+            shape = np.shape(values) if isinstance(values, np.ndarray) else (len(values),)
+            if shape not in (grids["mask"].shape, grids["mask"].shape[:1]):
+                refuse(name, f"of shape {grids['mask'].shape} or {grids['mask'].shape[:1]}", f"shape {shape}")
+        self._step = self._step + 1 if step is None else integer("step", int(step), 0, 2**53)
         same = {"step": self._step, "rank": self._files.rank, "train_policy": "before-update"}
         self._files.add(self._step, {**grids, **{name: [value] * len(grids["mask"]) for name, value in same.items()}})
 

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -180,6 +181,55 @@ def test_nothing_is_raised_within_a_training(tmp_path, said):
     assert "nothing more is logged" in said()[0]
     assert Monitor(horizon=L)(roll, train[:1], mask) == {}
     assert len(said()) == 2
+
+
+WRONG = {
+    "rewards": {"rewards": torch.ones(3)},
+    "reward": {"rewards": torch.ones(B, 1)},
+    "prompt_id": {"prompt_ids": ["a"] * (B + 1)},
+    "tokens": {"tokens": torch.ones(B, L + 2)},
+    "step": {"step": -1},
+    "size of tensor": {"keep": torch.ones(3)},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_said_once_and_not_written(tmp_path, said, name):
+    monitor = Monitor(horizon=L, folder=tmp_path)
+    for _ in range(2):
+        assert monitor(*batch()[:3], **WRONG[name]) == {}
+    monitor.close()
+    assert names(tmp_path) == []
+    assert len(said()) == 1
+    assert name.removesuffix("s") in said()[0]
+
+
+def test_a_batch_without_a_token_shows_nothing_and_is_no_pass_over_another(tmp_path, said):
+    """As where a trainer masks whatever was cut off."""
+    monitor = Monitor(horizon=L, rule="seq_max_k2<=0.05", folder=tmp_path)
+    roll, train, mask = batch()[:3]
+    assert monitor(roll, train, 0 * mask) == monitor(roll[:0], train[:0], mask[:0]) == {}
+    assert monitor(roll, train, mask)["acceptance"] > 0
+    monitor.close()
+    assert names(tmp_path) == ["step_000002_rank_0.parquet"]
+    assert not said()
+
+
+def test_a_disk_that_hangs_costs_no_time_no_memory_and_no_scalar(tmp_path, said, monkeypatch):
+    from bounds.training import _step_files
+
+    hangs = threading.Event()
+    monkeypatch.setattr(_step_files, "write_parquet", lambda *given, **options: hangs.wait(60))
+    monkeypatch.setattr(_step_files, "_WAITING", 100_000)
+    monitor = Monitor(horizon=L, folder=tmp_path)
+    for step in range(100):
+        assert monitor(*batch(step)[:3], step=step)["kl"] != 0
+    assert monitor._files._given < 110_000
+    assert said() == [f"{tmp_path}: nothing more is written, the training goes on (the disk does not keep up)"]
+    monitor._files.close(seconds=0.01)
+    hangs.set()
+    monitor.close()
+    assert len(said()) == 1
 
 
 def test_a_disk_that_fails_is_said_once_and_costs_no_scalar(tmp_path, said, monkeypatch):
