@@ -99,11 +99,12 @@ def truth(name: str, T: int, delta=0, epsilon=0, kl_seq=0, tv_seq=0, chi2_max=0,
 
 def of_summed_delta(D: mpf) -> mpf:
     """What martingale_kl says at D = T delta, with as many digits as cancel."""
-    if D > 700:
+    if D > 490:
         return mpmath.inf
     with mpmath.workdps(DIGITS + 40 + 2 * max(0, -int(mpmath.log10(D)))):
         e = mpmath.exp(D)
-        return mpmath.sqrt(e * e - 1 - 2 * D) / 2 + D * mpmath.sqrt(e * e - 1) + 2 * ((D - 1) * e + 1)
+        summed = mpmath.sqrt(e * e - 1 - 2 * D) / 2 + 2 * D * mpmath.sqrt(e * e - 1) / 3 + 8 * ((D - 1) * e + 1) / 9
+        return mpmath.exp(4 * D / 9) * summed
 
 
 def excess(T: int, x: mpf) -> mpf:

@@ -1,7 +1,7 @@
 """What T and delta allow where theta << roll: a search for the worst policies, numerical; no rule rests on it.
 
 ``python -m bounds.proof.attained`` prints a table. With g(T, delta) the largest |Error| for KL <= delta at every
-context, nothing below T delta is proved where that is above .031, and this says how much of it is attained. A response
+context, nothing below T delta is proved where that is above .055, and this says how much of it is attained. A response
 enters only through P, W and the steps left, so the worst policies follow from a dynamic programme: at each step
 a law of the ratio with mean 1 and E k(rho - 1) <= delta, k(y) = y - log(1+y), that makes the expected worst error
 afterwards largest. Here it is solved on a grid, for laws on two ratios (or 1), and the policies that come out are then

@@ -233,9 +233,9 @@ def one_more_step() -> Pairs:
 
 @_inequality(INTERVAL, "martingale_kl")
 def root_of_a_quadratic() -> Pairs:
-    """sqrt(r^2 + 2 r c y + y^2) <= s - (s^2-r^2)/(2s) + r c y / s + (1/s + 2 [y > 0]) k(y), |c| <= 1, s >= r; attained.
+    """sqrt(r^2 + 2rcy + y^2) <= s - (s^2-r^2)/(2s) + rcy/s + (1/s + (4/3 + 4s/9) [y > 0]) k(y); attained.
 
-    k(y) = y - log(1+y); scaled so that the quadratic, which is nowhere negative, has y^2 in it just once.
+    |c| <= 1, s >= r and k(y) = y - log(1+y); scaled so that the quadratic, which is nowhere negative, has y^2 in it just once.
     """
     roots = (Fraction(1, 100), HALF, ONE, Fraction(3), Fraction(40))
     changes = (Fraction(-9, 10), -HALF, Fraction(0), Fraction(1, 10), ONE, Fraction(7), Fraction(300))
@@ -243,7 +243,7 @@ def root_of_a_quadratic() -> Pairs:
         roots, (Fraction(0), HALF, Fraction(9)), (-ONE, -HALF, Fraction(0), HALF, ONE), changes
     ):
         s, quadratic = r * (1 + more), r**2 + 2 * r * c * y + y**2
-        times = 1 / s + (2 if y > 0 else 0)
+        times = 1 / s + (Fraction(4, 3) + 4 * s / 9 if y > 0 else 0)
         start = s - (s**2 - r**2) / (2 * s) + r * c * y / s + times * y
         yield sqrt_enclosure(quadratic)[0], total([(log(1 + y), -times)], start)
 

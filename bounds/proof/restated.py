@@ -55,7 +55,8 @@ RESTATED: dict[str, Any] = {
 
 def _of_summed_delta(D: Any) -> Any:
     excess, grown = sp.exp(2 * D) - 1 - 2 * D, sp.exp(2 * D) - 1
-    return sp.sqrt(excess) / 2 + D * sp.sqrt(grown) + 2 * ((D - 1) * sp.exp(D) + 1)
+    summed = sp.sqrt(excess) / 2 + 2 * D * sp.sqrt(grown) / 3 + 8 * ((D - 1) * sp.exp(D) + 1) / 9
+    return sp.exp(4 * D / 9) * summed
 
 
 _X, _C, _sd = sp.symbols("X C sd", positive=True)

@@ -207,11 +207,11 @@ def solved_forward(constant: int = 1) -> bool:
 
 
 def potential(factor: int = 2) -> bool:
-    """dQ_b/db = 2 alpha_b; y^2 has the factor alpha_b in W'^2 + Q_b(P'), e^2b P^2 in alpha_b(P'); f and the last sum.
+    """dQ_b/db = 2 alpha_b; y^2 has the factor alpha_b in W'^2 + Q_b(P'), e^2b P^2 in alpha_b(P'); sums; a square.
 
     P' = P (1+y), W' = W + (P-1) y, Q_b(P) = P^2 (e^2b - 1) - 4 b P + 2 b and alpha_b(P) = e^2b P^2 - 2 P + 1.
     """
-    b, P, W, y, D = sp.symbols("b P W y D", positive=True)
+    b, P, W, y, D, s = sp.symbols("b P W y D s", positive=True)
 
     def q(x: Any) -> Any:
         return x**2 * (sp.exp(2 * b) - 1) - 4 * b * x + 2 * b
@@ -230,6 +230,9 @@ def potential(factor: int = 2) -> bool:
         q(1) - (sp.exp(2 * b) - 1 - 2 * b),
         alpha(1) - (sp.exp(2 * b) - 1),
         sp.integrate(b * sp.exp(b), (b, 0, D)) - ((D - 1) * sp.exp(D) + 1),
+        3 * y**2 * (1 + 2 * s / 3) ** 2
+        - (3 + 2 * y) * (y**2 - (y - 2 * s) ** 2)
+        - 3 * (y - 2 * s - 2 * s * y / 3) ** 2,
     )
     return all(sp.expand(form) == 0 for form in zero)
 

@@ -299,9 +299,9 @@ INFORMATION: tuple[Information, ...] = (
     Information("T, X and E R, θ ≪ roll", "martingale_chi2", partial(_equal_deviations, 0.3, "mean_reward"),
                 "at larger X, likewise"),
     Information("T and δ, any supports", "trajectory_kl", _off_support),
-    Information("T and δ ≤ .03/T, θ ≪ roll", "martingale_kl", _small_deviations,
+    Information("T and δ ≤ .055/T, θ ≪ roll", "martingale_kl", _small_deviations,
                 "exact only as T grows and T δ vanishes"),
-    Information("T and δ > .03/T, θ ≪ roll", "trajectory_kl", _bernoullis,
+    Information("T and δ > .055/T, θ ≪ roll", "trajectory_kl", _bernoullis,
                 "of T δ = .41 numerically .76 is attained (python -m bounds.proof.attained)"),
 )  # fmt: skip
 #: What is nearer than this to a bound attains it.

@@ -138,8 +138,8 @@ SHARP_RULES: tuple[Rule, ...] = (
     _sharp(
         "martingale_kl",
         "Martingale KL",
-        r"\tfrac{1}{2}\sqrt{e^{2\Delta}-1-2\Delta}+\Delta\sqrt{e^{2\Delta}-1}+2((\Delta-1)e^{\Delta}+1),\ "
-        r"\Delta=\textstyle\sum_t\delta_t\le T\delta",
+        r"e^{4\Delta/9}\left(\tfrac{1}{2}\sqrt{e^{2\Delta}-1-2\Delta}+\tfrac{2}{3}\Delta\sqrt{e^{2\Delta}-1}"
+        r"+\tfrac{8}{9}((\Delta-1)e^{\Delta}+1)\right),\ \Delta=\textstyle\sum_t\delta_t\le T\delta",
         "this project: sqrt(W^2 + Q_b(P)) grows little; T delta / sqrt(2) as T delta vanishes, which is attained",
         ("delta",),
         lambda q: exponential_excess(q.T * q.delta if q.max_kl is None else sum_up(q.max_kl)),
