@@ -100,17 +100,19 @@ def _parquet(path: Path, limits: Limits) -> Iterator[Batch]:
     import pyarrow as pa
 
     file = _open_parquet(path)
-    size = _unpacked(file.metadata)
-    if size > most_unpacked(path, limits):
-        raise too_packed(path, limits)
+    most = most_unpacked(path, limits)
     present = file.schema_arrow.names
     if len(set(present)) < len(present):
         raise TraceError(f"{path}: a column stands in it twice ({', '.join(present)})")
     names = [name for name in present if name in _FIELDS]
     others = dict.fromkeys((name for name in present if name not in _FIELDS), 0)
-    row = 0
+    row = unpacked = 0
     try:
-        for cells in file.iter_batches(columns=names, batch_size=_batch_rows(size, file.metadata.num_rows)):
+        first = next(file.iter_batches(columns=names, batch_size=1), None)
+        for cells in file.iter_batches(columns=names, batch_size=_batch_rows(file.metadata, first)):
+            unpacked += cells.nbytes
+            if unpacked > most:
+                raise too_packed(path, limits)
             places = [f"{path}: row {row + i}" for i in range(cells.num_rows)]
             columns = {name: cells.column(name) for name in names}
             if cells.num_rows and all(_plain(name, column) for name, column in columns.items()):
@@ -123,16 +125,16 @@ def _parquet(path: Path, limits: Limits) -> Iterator[Batch]:
         raise TraceError(f"{path}: damaged after row {row}: {one_line(error)}") from None
 
 
-def _unpacked(metadata: Any) -> int:
-    """Return how many bytes its columns take unpacked: at least one for each number, though it be repeated."""
+def _batch_rows(metadata: Any, first: Any) -> int:
+    """Choose the rows of one batch, so that a batch stays small however long the responses are.
+
+    Pages are small where a value is repeated, so the first row has a say. (What the metadata says of a column ends
+    the process where a file is damaged.)
+    """
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    columns = (group.column(j) for group in groups for j in range(metadata.num_columns))
-    return sum(max(c.total_uncompressed_size, c.num_values, 0) for c in columns)
-
-
-def _batch_rows(size: int, rows: int) -> int:
-    """Choose the rows of one batch, so that a batch stays small however long the responses are."""
-    return int(np.clip(_BATCH_BYTES // max(size // max(rows, 1), 1), 1, 2**16))
+    size = sum(max(g.total_byte_size, 0) for g in groups) // max(metadata.num_rows, 1)
+    longest = max(size, 0 if first is None else first.nbytes // 16, 1)
+    return int(np.clip(_BATCH_BYTES // longest, 1, 2**16))
 
 
 def _plain(name: str, column: Any) -> bool:
