@@ -209,6 +209,8 @@ def test_a_cap_on_tokens_bounds_responses_of_a_length_that_was_said():
     assert [g.met for g in said] == [Met.UNDECIDED]
     assert said[0].why.endswith("is taken for the generation cap (say --horizon T)")
     assert {g.met for g in asked(few, "b_star<=0.1", "improvement>=-1")} == {Met.YES}  # nothing there needs a cap
+    assert next(asked(few, "improvement>=-1", assume={"delta": 1e-3})).met is Met.YES
+    assert next(asked(few, "improvement>=-1", assume={"log_ratio_max": 0.02})).met is Met.UNDECIDED
 
 
 SEVERAL = {
@@ -352,6 +354,29 @@ def test_what_this_log_does_not_show_is_undecided_not_unknown():
     for name in ("improvement_of_steps", "improvement_under_mask", "chi2_sum", "kl_seq_engine"):
         (said,) = asked(log(), f"{name}<=9")
         assert (said.met, said.why) == (Met.UNDECIDED, "this log shows none")
+
+
+STEPS = {
+    "nothing": ({}, True),
+    "copies": ({"train_logprobs": lambda i, k, row: row["rollout_logprobs"]}, None),
+    "another temperature": ({"train_logprobs": lambda i, k, row: 1.6 * row["rollout_logprobs"]}, None),
+    "misread": ({"train_logprobs": flipped}, None),
+    "far": ({"train_logprobs": lambda i, k, row: far(i, k, row)}, False),
+    "ids of responses": ({"prompt_id": lambda i, k, row: f"{i}-{k}", "prompt_tokens": lambda i, k, row: [1, i]}, None),
+}
+
+
+def far(i, k, row):
+    return np.minimum(row["rollout_logprobs"] + np.random.default_rng((i, k)).normal(-0.125, 0.5, 12), 0.0)
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_limit_of_steps_is_as_open_as_a_gate_is(kind):
+    fields, within = STEPS[kind]
+    run = bounds.over_time(log(step=lambda i, k, row: i % 2, **fields))
+    assert run.within is within
+    assert ("UNDECIDED" in run.block()[0]) is (within is None)
+    assert all(f.look and f.command for f in run.findings)
 
 
 def test_a_handful_of_prompts_passes_no_gate_of_an_estimate():

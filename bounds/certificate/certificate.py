@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +11,7 @@ from bounds._checks import unknown
 from bounds._text import Cells, Row, many, shown
 from bounds.certificate.compare import Comparison
 from bounds.certificate.estimates import ESTIMATES
-from bounds.certificate.findings import AGAINST, DOUBTS, Finding, Kind
+from bounds.certificate.findings import DOUBTS, Finding, Kind, closes
 from bounds.certificate.guarantees import ENDS_ONLY, HYPOTHESES, NAMES, Guarantees
 from bounds.certificate.kept import MaskReport
 from bounds.certificate.verdict import Verdict, block, verdict
@@ -203,12 +202,7 @@ class Certificate(Result):
     def against(self, name: str, beside: Collection[Kind] = ()) -> Finding | None:
         """Return the first finding, of no kind in ``beside``, that speaks against what a quantity rests on."""
         told = (f for f in self.findings if f.kind not in beside)
-        return next((f for f in told if self._closes(f.kind, name)), None)
-
-    def _closes(self, kind: Kind, name: str) -> bool:
-        """Return whether no requirement of a quantity is met beside a finding of a kind."""
-        closed, waived = (names.get(kind) for names in (AGAINST, self.waived))
-        return closed is not None and bool(re.match(closed, name)) and (waived is None or not re.match(waived, name))
+        return next((f for f in told if closes(f.kind, name, self.waived)), None)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each estimate, and for each interval of J(theta) - J(roll)."""

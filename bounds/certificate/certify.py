@@ -16,13 +16,13 @@ from bounds.certificate.compare import compare
 from bounds.certificate.estimates import Estimates, estimate, without_upper_ends
 from bounds.certificate.findings import (
     OF_DIVERGENCE,
-    SUPREMA,
     UNSAID,
     Finding,
     Kind,
     advised,
     contradiction,
     findings,
+    harmless,
     limits_cross,
     mask_findings,
     policy_findings,
@@ -169,7 +169,7 @@ def certify(
         ratio_max=largest_ratio(summary, assumed) if bounds.absolutely_continuous else None,
     )
     waived = {kind: "" for kind, names in _WAIVED_BY.items() if not assumed.keys().isdisjoint(names)}
-    waived |= _harmless(summary, assumed)
+    waived |= harmless(summary, assumed)
     groups_assumed = summary.left_out.ungrouped.count or summary.by_tokens
     unsaid = groups_assumed and sum(f.kind is Kind.UNGROUPED for f in seen) == 1
     guaranteed, why_not = _unless_refuted(guaranteed, seen, summary, waived)
@@ -213,18 +213,6 @@ def certify(
             *(choice if candidates > 1 else ()),
         ),
     )
-
-
-def _harmless(summary: Summary, assumed: Mapping[str, Any]) -> dict[Kind, str]:
-    """Return kinds of what nobody said that nothing rests on here, or not what is named."""
-    found = {}
-    if not summary.several_steps:
-        found[Kind.MIXTURE] = ""  # weight versions of one step
-    if not summary.left_out.unsaid:
-        found[Kind.LEFT_OUT] = ""
-    if assumed.keys().isdisjoint({*SUPREMA, "support_gap"}):  # what is summed over a response needs no cap
-        found[Kind.HORIZON] = "b_star|improvement"
-    return found
 
 
 def _unless_refuted(

@@ -7,6 +7,7 @@ end it says what was found. Nothing is repaired, and nothing is refused but what
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -41,6 +42,7 @@ _UNSEEN = 20 * _EVIDENCE  # of theta's mass times tokens: what may be missing, i
 _UNCERTAIN = 28.0  # nats, of a sample whose ratios all being below 1 is remarkable
 _VARIED = 1e-6  # variance of log roll where it varies
 _FEW_PROMPTS = 20
+_AGAIN = 100.0  # nats that short responses in a row are improbable by, if they are named: made-up rows often return
 _LAGS = 8  # at which rows are most alike
 _STRAGGLERS = 0.02  # share of the prompts whose responses may fail without a doubt about the others
 _FALSE_ALARM = 1e-3  # chance that responses of an honest log are named, over all of them
@@ -171,6 +173,26 @@ CLOSES_NOTHING: Mapping[Kind, str] = {
 }
 #: Kinds that say what nobody declared, and nothing against it: what is guaranteed is assumed, and no gate is met.
 UNSAID = (Kind.TRAIN_POLICY_UNKNOWN, Kind.MIXTURE, Kind.LEFT_OUT, Kind.HORIZON)
+
+
+def closes(kind: Kind, name: str, waived: Mapping[Kind, str]) -> bool:
+    """Return whether no requirement of a quantity is met beside a finding of a kind."""
+    closed, harmless = AGAINST.get(kind), waived.get(kind)
+    return closed is not None and bool(re.match(closed, name)) and (harmless is None or not re.match(harmless, name))
+
+
+def harmless(summary: Summary, assumed: Mapping[str, Any]) -> dict[Kind, str]:
+    """Return kinds of what nobody said that nothing rests on here, or not what is named."""
+    found: dict[Kind, str] = {}
+    if not summary.several_steps:
+        found[Kind.MIXTURE] = ""  # weight versions of one step
+    if not summary.left_out.unsaid:
+        found[Kind.LEFT_OUT] = ""
+    if assumed.keys().isdisjoint({*SUPREMA, "support_gap"}):  # what is summed over a response needs no cap
+        found[Kind.HORIZON] = "b_star|improvement"
+    elif "log_ratio_max" not in assumed:
+        found[Kind.HORIZON] = "improvement(?!_by_surrogate)"
+    return found
 
 
 def refuting(found: Iterable[Finding]) -> Finding | None:
@@ -662,7 +684,7 @@ def _say_again(s: Summary) -> Iterable[Finding]:
             k = int(evidence.argmax())
             best = max(best, (float(evidence[k]), lag, int(start[k]) + lag, int(stop[k] - start[k])))
     found, lag, first, rows = best
-    if found > _EVIDENCE + 2.0 * math.log(n):
+    if found > _AGAIN + 2.0 * math.log(n):
         place = _first_place(s, np.arange(n) == first)
         text = (
             f"{many(rows, 'response')} in a row stand as {lag} rows before, bitwise, too improbable to be drawn again "

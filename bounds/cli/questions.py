@@ -244,8 +244,8 @@ def steps(
     if as_json or full:
         emit(run, as_json)
     else:
-        lost = run.lost is not None
-        answer(run.block(), f"bold {'red' if lost else 'green'}", 11)
+        colour = "yellow" if run.against else "green" if run.lost is None else "red"
+        answer(run.block(), f"bold {colour}", 11)
         show(TerminalTable(*run.short_cells()))
     return 0 if limit is None else {True: 0, False: 1, None: 3}[run.within]
 

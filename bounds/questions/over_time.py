@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
 from bounds._text import Cells, Row, many, near, shown
 from bounds.certificate.estimates import kl_of_responses
-from bounds.certificate.findings import Finding, findings, policy_findings, refuting
+from bounds.certificate.findings import Finding, advised, closes, findings, harmless, policy_findings, refuting
 from bounds.certificate.guarantees import Gain, of_steps
 from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
@@ -52,6 +52,8 @@ class RunOverTime(Result):
         What is remarkable about the log.
     improvement_of_steps : Interval or None
         The sum over steps of J(theta) - J(roll), each of its own two policies, at all times at once.
+    against : Finding or None
+        What speaks against what kl_seq rests on: then it is open whether the limit holds.
     lost : str or None
         The first step at which the upper limit of kl_seq was above ``limit``.
     """
@@ -63,6 +65,7 @@ class RunOverTime(Result):
     reward_spread: float
     findings: tuple[Finding, ...]
     improvement_of_steps: Interval | None = None
+    against: Finding | None = field(default=None, metadata={"json": False})
     derived: ClassVar = ("lost",)
 
     @property
@@ -73,16 +76,20 @@ class RunOverTime(Result):
     @property
     def within(self) -> bool | None:
         """Whether every step is within the limit; False where one is shown not to be, None where that is open."""
-        kl = [self.steps.estimate(name, "kl_seq") for name in self.steps]
-        if any(i.low > self.limit for i in kl):
+        if self.against is not None:
+            return None
+        if any(self.steps.estimate(name, "kl_seq").low > self.limit for name in self.steps):
             return False
-        return True if self.lost is None and refuting(self.findings) is None else None
+        return True if self.lost is None else None
 
     def answer(self) -> Iterator[tuple[str, str]]:
         """Yield what is said of the run, each with its label."""
         names, region = list(self.steps), f"{self.limit:g}"
         highs = {name: self.steps.estimate(name, "kl_seq").high for name in names}
-        if self.lost is None:
+        if self.against is not None:
+            what = self.against.kind.replace("_", " ")
+            yield "◇ UNDECIDED", f"what the KL of a response rests on is contradicted, or not said ({what})"
+        elif self.lost is None:
             yield "▲ WITHIN", f"the KL of a response is at most {region} at all {len(names)} steps (estimates)"
         else:
             before = names[: names.index(self.lost)]
@@ -106,15 +113,16 @@ class RunOverTime(Result):
         if promised is not None and off is not None:
             steps, sums = many(len(names), "step"), f"{shown(off.high)}"
             yield "  ledger", f"{steps} promised {near(promised.value)} in all, and can be off by {sums} (estimates)"
-        if self.lost is not None:
+        gravest = self.against or next(iter(self.findings), None)
+        if self.lost is not None and self.against is None:
             from_ = f"resume from step {before[-1]}, and sync" if before else "sync"
             yield "  to do", f"{from_} the weights more often: see trm-bounds explain"
-        elif self.findings:
-            yield "  to do", f"look at {self.findings[0].look} ({self.findings[0].command})"
+        elif gravest is not None:
+            yield "  to do", f"look at {gravest.look} ({gravest.command})"
         else:
             yield "  to do", "go on"
-        if self.findings:
-            yield "  warning", self.findings[0].text
+        if gravest is not None:
+            yield "  warning", gravest.text
         each = "all steps at once" if self.time_uniform else "each step by itself (all at once: --time-uniform)"
         yield "  sure", f"the change of the reward, at {100 * self.confidence:.6g}%, {each}; the rest is estimated"
 
@@ -209,7 +217,7 @@ def over_time(
         raise TraceError("the log names no steps (field step)")
     keep = np.ones(len(summary), dtype=np.bool_) if chosen is None else kept(summary, chosen)
     kl, _ = kl_of_responses(summary)
-    seen = (*findings(summary, by_step=True), *policy_findings(summary))
+    seen = (*findings(summary, by_step=True), *(advised(f, summary) for f in policy_findings(summary)))
     refuted = refuting(seen) is not None
     names, codes = summary.labels_in_order("step")
     summed = of_steps(summary, Gain(summary, confidence)) if "reward" in summary and not refuted else None
@@ -227,7 +235,14 @@ def over_time(
         facts[name] = {"responses": int(here.sum()), "prompts": np.unique(summary.prompt[here]).size}
     _add_up(rows)
     return RunOverTime(
-        IntervalTable("step", rows, facts), limit, time_uniform, confidence, summary.reward_spread, seen, summed
+        IntervalTable("step", rows, facts),
+        limit,
+        time_uniform,
+        confidence,
+        summary.reward_spread,
+        seen,
+        summed,
+        next((f for f in seen if closes(f.kind, "kl_seq", harmless(summary, {}))), None),
     )
 
 
