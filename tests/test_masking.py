@@ -175,7 +175,8 @@ def test_counts_of_tokens_beyond_a_threshold():
     }.items():
         assert pooled(name, tokens).tolist() == np.add.reduceat(beyond.astype(float), STARTS[:-1]).tolist(), name
     assert pooled("token_shift<-0.2", tokens).sum() > 0
-    assert pooled("token_k2>0.125", Tokens(np.array([0.5, -0.5]), np.array([0, 2]))).tolist() == [0.0]  # closed
+    on_the_edge = Tokens(np.array([0.5, -0.5, np.log(0.9)]), np.array([0, 3]))  # ranges are closed
+    assert [pooled(name, on_the_edge).tolist() for name in ("token_k2>0.125", "token_ratio<0.9")] == [[0.0], [1.0]]
     with pytest.raises(ValueError, match="needs the rollout log-probs"):
         pooled("token_shift<-0.2", Tokens(D, STARTS))
     with pytest.raises(ValueError, match="unknown mask statistic 'seq_max_k4'; did you mean"):

@@ -50,6 +50,16 @@ def test_a_run_that_is_simulated_is_judged_as_by_the_interval():
     assert np.count_nonzero(shows_gain(values, 0.975) != exact) <= 2
 
 
+@pytest.mark.parametrize(("share", "comes_in"), [(0.6, True), (1.0, True), (1.3, True), (2.0, False)])
+def test_a_plan_is_at_most_4_percent_above_what_is_enough(monkeypatch, share, comes_in):
+    pool = np.random.default_rng(0).normal(0.04, 0.3, 400).clip(-1.0)
+    enough = round(share * planning.prompts_needed(pool, 0.975, 0.8))
+    monkeypatch.setattr(planning, "shown_often", lambda pool, prompts, *how_sure: prompts >= enough)
+    planned = fewest_prompts(pool, 0.975, 0.8, 100)
+    assert (planned is not None) == comes_in
+    assert not comes_in or enough <= planned <= 1.04 * enough + 1
+
+
 def test_many_prompts_are_simulated_by_sums_of_some(monkeypatch):
     pool = np.random.default_rng(0).normal(0.04, 0.3, 400).clip(-1.0)
     one_by_one = fewest_prompts(pool, 0.975, 0.8, 100)
