@@ -399,6 +399,23 @@ def test_rounding_errors_of_long_products_are_counted():
     assert 0 <= true - down < 1e-8
 
 
+def test_the_same_rounding_error_in_every_factor_is_counted():
+    """A thousand factors that are nearly 1 are off by the same, some upward: the lower value is below all the same."""
+    bets = order_free(1000)
+    for gain in np.random.default_rng(8).uniform(0.9, 0.9000001, 30).tolist():
+        down = log_wealth_down(np.full(1000, gain), bets, 0.9)
+        with mpmath.workdps(40):
+            ratio = mpmath.mpf(gain) / mpmath.mpf(0.9)
+            true = mpmath.log(mpmath.fsum((1 + mpmath.mpf(f) * (ratio - 1)) ** 1000 for f in LEVELS.tolist()) / 25)
+        assert 0 <= true - down < 1e-8
+
+
+def test_a_single_gain_among_very_many_zeros_shows_nothing():
+    """The mean is then above its least value by less than any float that counts."""
+    assert largest_gap(np.array([0.0, 1.0]), Bets(np.ones(2), LEVELS, np.array([1e7, 1.0])), 0.05) == 0.0
+    assert largest_gap(np.array([0.0, 1.0]), Bets(np.ones(2), LEVELS, np.array([1e3, 1.0])), 0.05) > 0.0
+
+
 # --- shape of the answers ----------------------------------------------------------------------------------------
 
 

@@ -183,6 +183,13 @@ def test_counts_of_tokens_beyond_a_threshold():
         pooled("seq_max_k4", tokens)
 
 
+def test_what_ratios_exceed_a_limit_by_is_summed_response_by_response():
+    """Ratios 2, .5 of one response, 1 of the next, 1.5, .1 of the last."""
+    tokens = Tokens(RATIOS, np.array([0, 2, 3, 5]))
+    assert pooled("ratio_above(1.25)", tokens) == pytest.approx([0.75, 0.0, 0.25])
+    assert pooled("ratio_below(0.75)", tokens) == pytest.approx([0.25, 0.0, 0.65])
+
+
 @pytest.mark.parametrize(
     ("text", "agrees"),
     [
