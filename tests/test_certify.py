@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import bounds
-from bounds.intervals import clustered_mean, clustered_ratio
+from bounds.intervals import betting, clustered_mean, clustered_ratio
 from bounds.proof.exact import random_problem
 from bounds.results import Standing
 
@@ -110,6 +110,30 @@ def test_the_tail_of_a_one_sided_end_is_watched():
     assert re.search(r"one response is \d\d% of it, so the tail is not seen", loud)
     gap = bounds.certify(bounds.example_traces(), assume={"support_gap": 0.1})
     assert gap.reasons["error_below"] == "it needs theta << roll"
+
+
+def test_one_sided_ends_are_in_units_of_the_reward():
+    rows = [
+        {"prompt_id": f"p{i}", "reward": i % 2, "rollout_logprobs": [-1.0 - i / 400], "train_logprobs": [-1.05]}
+        for i in range(40)
+    ]
+    wide = [{**row, "reward": 4 * row["reward"]} for row in rows]
+    logs = (bounds.TraceSet.from_records(of, horizon=4, reward_range=(0, top)) for of, top in ((rows, 1), (wide, 4)))
+    assume = {"absolutely_continuous": True}
+    one, four = (bounds.certify(log, assume=assume).estimates for log in logs)
+    for name in ("error_above", "error_below"):
+        assert four[name].value == pytest.approx(4 * one[name].value)
+        assert one[name].value != 0.0
+
+
+def test_total_variation_of_sampled_tokens_has_a_range_under_a_cap():
+    rows = [{"prompt_id": f"p{i}", "rollout_logprobs": [-1.0, -2.0], "train_logprobs": [-1.1, -1.9]} for i in range(40)]
+    log = bounds.TraceSet.from_records(rows, horizon=4)
+    found = bounds.certify(log, assume={"log_ratio_max": 0.2}).estimates["tv_sum"]
+    assert (found.standing, found.of) == (Standing.ASSUMED, "sum (1-rho)^+, under log_ratio_max=0.2")
+    top = 4 * -math.expm1(-0.2)  # each of at most four tokens
+    as_said = betting(np.full(40, -math.expm1(-0.1)), 0.95, low=0.0, high=top)
+    assert (found.low, found.high) == pytest.approx((as_said.low, as_said.high), rel=1e-5)
 
 
 def test_exact_columns_are_used_and_said(example, certificate):

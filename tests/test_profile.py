@@ -286,7 +286,9 @@ def test_an_index_column_is_dropped_if_it_counts(tmp_path):
     [
         ("a.csv", "mean_kk\n1\n", "a.csv: unknown field 'mean_kk'; did you mean 'mean_kl'"),
         ("a.csv", "delta,mean_kl\n1,0\n2,0\n", "a.csv: column delta must hold one value"),
-        ("a.csv", "mean_kl\nx\n", r"a.csv: .*row 0, column mean_kl must be a number, got 'x'"),
+        ("a.csv", "mean_kl\nx\n", r"a.csv: .*row 0, column mean_kl must be a number, got 'x'$"),
+        ("a.tsv", "mean_kl\n1,x\n", r"row 0, column mean_kl must be a number, got '1,x'$"),
+        ("a.tsv", "mean_kl\n1,2,3\n", r"row 0, column mean_kl must be a number, got '1,2,3'$"),
         (
             "a.csv",
             "mean_kl;mean_tv\n0;0,5\n",

@@ -220,6 +220,12 @@ def test_mean_tv_is_filled_from_kl_arrays():
     assert by_curve <= table["trajectory_tv"].value <= by_curve * (1 + 4e-6)
 
 
+def test_a_table_says_what_was_filled_in_and_not_what_was_given():
+    titles, rows = bounds.unified(T=10, delta=0.02).cells()
+    filled = {cells[0]: cells[titles.index("filled in")] for cells, _ in rows}
+    assert (filled["classical"], filled["pinsker_marginal_kl"]) == ("epsilon = sqrt(delta/2)", "")
+
+
 def test_arrays_do_not_make_adaptive_worse_than_its_relatives():
     table = bounds.unified(T=100, delta=0.02, epsilon=0.01, mean_kl=[0.02] * 100)
     for name in ("pinsker_marginal_kl", "pinsker_marginal_tv", "coupling"):
