@@ -36,7 +36,7 @@ def log(rows, base=-6.0, **options):
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize(("prompts", "group"), [(20, 1), (30, 4), (100, 2)])
 def test_coverage_of_the_improvement(kind, prompts, group):
-    """In 100 logs or 50 each; `make coverage` draws 2,000 of each kind, with more prompts."""
+    """In 100 logs or 50 each; `make coverage` draws more of each kind, and more prompts."""
     logs = 50 if prompts == 100 else 100
     hits = covered(kind, prompts, group, logs, seed=prompts)
     for name in ("new prompts", "these prompts"):
