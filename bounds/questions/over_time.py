@@ -13,7 +13,17 @@ import numpy as np
 from bounds._checks import BoolArray, FloatArray, confidence_level, number, refuse
 from bounds._text import Cells, Row, many, near, shown
 from bounds.certificate.estimates import kl_of_responses
-from bounds.certificate.findings import Finding, advised, closes, findings, harmless, policy_findings, refuting
+from bounds.certificate.findings import (
+    DOUBTS,
+    Finding,
+    Kind,
+    advised,
+    closes,
+    findings,
+    harmless,
+    policy_findings,
+    refuting,
+)
 from bounds.certificate.guarantees import Gain, of_steps
 from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
@@ -242,8 +252,14 @@ def over_time(
         summary.reward_spread,
         seen,
         summed,
-        next((f for f in seen if closes(f.kind, "kl_seq", harmless(summary, {}))), None),
+        _against(summary, seen),
     )
+
+
+def _against(summary: Summary, seen: Iterable[Finding]) -> Finding | None:
+    """Return what stands against kl_seq of steps; not that prompts are few, nor what doubts a guaranteed gain."""
+    waived = harmless(summary, {}) | dict.fromkeys((*DOUBTS, Kind.FEW_PROMPTS), "")
+    return next((f for f in seen if closes(f.kind, "kl_seq", waived)), None)
 
 
 def _add_up(rows: Mapping[str, dict[str, Interval | None]]) -> None:
