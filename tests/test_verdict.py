@@ -81,6 +81,17 @@ def test_every_verdict(word):
     assert " ".join(" ".join(lines).split()).count(v.action) == 1
 
 
+def test_what_refutes_a_log_is_said_before_what_only_closes_it():
+    """Forced tokens close a guarantee, another base refutes the log; that nobody logged rewards is not so."""
+    several = list(rows(prompts=100, noise=0.05))
+    for row in several:
+        row["rollout_logprobs"] = (np.array(row["rollout_logprobs"]) / np.log(2.0)).tolist()
+        row["train_logprobs"][0] = 0.0
+    v = bounds.certify(bounds.TraceSet.from_records(several, horizon=4, train_policy="held-out")).verdict
+    assert v.word is Word.NOTHING_MEASURED
+    assert "reward" not in v.action
+
+
 @pytest.mark.parametrize("word", CASES, ids=str)
 def test_in_json_and_in_one_line(word):
     c = bounds.certify(CASES[word])

@@ -30,6 +30,10 @@ TRAIN_POLICY_WORDS = {
 }
 
 
+#: Kinds that come with others, which say more of what is wrong.
+_SAYING_LESS = {Kind.MISALIGNED: 1, Kind.REFUTED: 2}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Certificate(Result):
     """What a log says about two policies: estimates, bounds at them, and what was assumed.
@@ -200,9 +204,13 @@ class Certificate(Result):
         return None if interval is None else interval.high if upper else interval.low
 
     def against(self, name: str, beside: Collection[Kind] = ()) -> Finding | None:
-        """Return the first finding, of no kind in ``beside``, that speaks against what a quantity rests on."""
-        told = (f for f in self.findings if f.kind not in beside)
-        return next((f for f in told if closes(f.kind, name, self.waived)), None)
+        """Return the gravest finding, of no kind in ``beside``, that speaks against what a quantity rests on.
+
+        One that refutes the log comes before others, and one that says what is wrong before one that says only that
+        something is.
+        """
+        told = (f for f in self.findings if f.kind not in beside and closes(f.kind, name, self.waived))
+        return min(told, key=lambda f: (not f.kind.refutes, _SAYING_LESS.get(f.kind, 0)), default=None)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each estimate, and for each interval of J(theta) - J(roll)."""

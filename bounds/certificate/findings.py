@@ -450,7 +450,8 @@ def _say_refuted(s: Summary, look: Look) -> Iterable[Finding]:
 
 def limits_cross(low: float, high: float, responses: int) -> Finding:
     """Return what a lower limit of the improvement says that is above the upper one."""
-    text = f"the lower limit {low:.3g} of the improvement is above the upper limit {high:.3g}"
+    both = f"the lower limit {low:.3g} of the improvement is above the upper limit {high:.3g}"
+    text = f"{both}: no two policies are so, whose ratios average 1"
     return Kind.REFUTED.finding(text, responses)
 
 

@@ -185,7 +185,8 @@ def _sentence(c: Certificate, word: Word, against: Finding | None) -> tuple[str,
     if word is Word.NOTHING_MEASURED and against is not None:
         if against.kind is Kind.COPIED:
             return "both policies' log-probs are the same numbers", ""
-        return "the log is not what it is taken for", f" ({against.kind.replace('_', ' ')})"
+        which = "contradicts itself" if against.kind is Kind.REFUTED else against.kind.replace("_", " ")
+        return "the log is not what it is taken for", f" ({which})"
     if i is None:
         return "how far the surrogate can be off is all that can be said", which
     if against is not None:
