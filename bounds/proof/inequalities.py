@@ -235,7 +235,8 @@ def one_more_step() -> Pairs:
 def root_of_a_quadratic() -> Pairs:
     """sqrt(r^2 + 2rcy + y^2) <= s - (s^2-r^2)/(2s) + rcy/s + (1/s + (4/3 + 4s/9) [y > 0]) k(y); attained.
 
-    |c| <= 1, s >= r and k(y) = y - log(1+y); scaled so that the quadratic, which is nowhere negative, has y^2 in it just once.
+    |c| <= 1, s >= r and k(y) = y - log(1+y); scaled so that the quadratic, which is nowhere negative, has y^2 in it
+    just once.
     """
     roots = (Fraction(1, 100), HALF, ONE, Fraction(3), Fraction(40))
     changes = (Fraction(-9, 10), -HALF, Fraction(0), Fraction(1, 10), ONE, Fraction(7), Fraction(300))
