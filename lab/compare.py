@@ -189,6 +189,7 @@ def as_text(table: pd.DataFrame, called: Mapping[str, str] = MappingProxyType({}
     """Return the summary as a Markdown table; ``called`` renames methods."""
     titles = {"score": "score", "gain": "score - token IS", "log_ppl_abs_diff": "PPL gap"}
     titles |= {n: n for n in ("kl_seq", "worst_case_error", "acceptance")}
+    titles = {name: title for name, title in titles.items() if name in table}
     lines = [f"| method | seeds | {' | '.join(titles.values())} |", "|---" * (len(titles) + 2) + "|"]
     for row in table.to_dict("records"):
         cells = [_cell(row, name) for name in titles]

@@ -441,6 +441,20 @@ def test_guarded_runs_of_the_task(start, tmp_path):
     assert (told["harm_kept"] == told["harmful"])["no guard"]
 
 
+def test_the_table_of_guarded_runs_of_the_task_is_the_committed_one():
+    rows = pd.read_csv(LAB / "results" / "guarded-task.csv")
+    text = (LAB / "README.md").read_text(encoding="utf-8")
+    assert guarded_task.as_text(rows) in text
+    assert set(rows["kind"]) <= {kind.name for kind in guarded_task.KINDS}
+
+
+def test_the_table_of_methods_in_a_real_engine_is_the_committed_one():
+    rows = pd.read_csv(LAB / "results" / "real-engine.csv")
+    text = (LAB / "README.md").read_text(encoding="utf-8")
+    assert comparison.as_text(summary(rows), comparison.IN_TRL) in text
+    assert rows.groupby(["method", "seed"])["step"].max().eq(40).all()
+
+
 # --- commands ------------------------------------------------------------------------------------------------------
 
 
