@@ -4,6 +4,7 @@
 what it says of itself. ``theorems``: every rule of ``bounds.RULES``. ``attained``: how much of the best bounds known
 cases attain. ``command-help``: what ``trm-bounds COMMAND --help-all`` prints. ``trainer-masks``: trainers' options for
 masks. ``trainer-scalars``: what trainers show. ``rules-of-thumb``: what they call healthy, as a guarantee.
+``public-runs``: what was measured in public runs, likewise.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bounds.cli.main import main
 from bounds.glossary import GLOSSARY
 from bounds.masks.trainers import TRAINERS, option_names
 from bounds.proof.worst_case import INFORMATION, tightness
-from bounds.questions.trainer_metrics import RULES_OF_THUMB, TRAINER_METRICS
+from bounds.questions.trainer_metrics import PUBLIC_RUNS, RULES_OF_THUMB, TRAINER_METRICS
 from bounds.rules.profile import FIELDS
 
 
@@ -139,14 +140,26 @@ class RulesOfThumb(_FromCode):
     """What trainers call healthy, as a guarantee at T = 4096."""
 
     def text(self) -> Iterator[str]:
-        rows = []
-        for thumb in RULES_OF_THUMB:
-            kl_seq = 4096 * thumb.healthy
-            error = bounds.unified(T=4096, kl_seq=kl_seq).best.value
-            said = f"at most {error:.2g}" if error < 1.0 else "nothing is proved"
-            source = _escaped(thumb.source)
-            rows.append([thumb.trainer, f"``{thumb.name}``", f"{thumb.healthy:g}", f"{kl_seq:.3g}", said, source])
-        yield from _table(["trainer", "number", "called healthy below", "D", "error", "where"], rows)
+        yield from _table(
+            ["trainer", "number", "called healthy below", "D", "error", "where"],
+            ([t.trainer, f"``{t.name}``", *_as_a_guarantee(t.healthy), _escaped(t.source)] for t in RULES_OF_THUMB),
+        )
+
+
+class PublicRuns(_FromCode):
+    """What was measured in public runs, as a guarantee at T = 4096."""
+
+    def text(self) -> Iterator[str]:
+        yield from _table(
+            ["run", "number", "KL per token", "D", "error", "where"],
+            ([_escaped(r.run), f"``{r.name}``", *_as_a_guarantee(r.kl), r.source] for r in PUBLIC_RUNS),
+        )
+
+
+def _as_a_guarantee(kl: float) -> list[str]:
+    """Return a KL per token, that of a response of 4096 tokens, and what is proved of the error."""
+    error = bounds.unified(T=4096, kl_seq=4096 * kl).best.value
+    return [f"{kl:g}", f"{4096 * kl:.3g}", f"at most {error:.2g}" if error < 1.0 else "nothing is proved"]
 
 
 class Glossary(_FromCode):
@@ -301,6 +314,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         ("trainer-masks", TrainerMasks),
         ("trainer-scalars", TrainerScalars),
         ("rules-of-thumb", RulesOfThumb),
+        ("public-runs", PublicRuns),
         ("glossary-of-names", Glossary),
     ):
         app.add_directive(name, directive)

@@ -13,6 +13,7 @@ from sphinx.util.inventory import InventoryFile
 
 import bounds
 from bounds.cli import COMMANDS
+from bounds.questions.trainer_metrics import PUBLIC_RUNS
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +34,7 @@ def test_the_documentation_builds_without_a_warning_and_is_complete(tmp_path):
     every_theorem_is_found_by_its_name((site / "docs" / "theorems.html").read_text(), inventory)
     every_command_is_shown((site / "docs" / "commands.html").read_text())
     notebooks_and_texts_are_pages(site)
+    what_public_runs_showed_is_told_as_a_guarantee((site / "docs" / "dashboards.html").read_text())
 
 
 def every_public_name_is_documented(inventory):
@@ -54,6 +56,14 @@ def every_theorem_is_found_by_its_name(text, inventory):
 def every_command_is_shown(text):
     for name in COMMANDS:
         assert f"Usage: trm-bounds {name} " in text
+
+
+def what_public_runs_showed_is_told_as_a_guarantee(text):
+    for run in PUBLIC_RUNS:
+        assert f'href="{run.source}"' in text
+        error = bounds.unified(T=4096, kl_seq=4096 * run.kl).best.value
+        row = text[text.index(run.source) - 800 : text.index(run.source)].rpartition("<tr")[2]
+        assert (f"at most {error:.2g}" if error < 1.0 else "nothing is proved") in row
 
 
 def notebooks_and_texts_are_pages(site):

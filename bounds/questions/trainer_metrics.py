@@ -298,6 +298,43 @@ RULES_OF_THUMB = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PublicRun:
+    """A KL per token that somebody measured in a run and made public, and where."""
+
+    run: str
+    name: str
+    kl: float
+    source: str
+
+
+#: What was seen in public runs: means over sampled tokens, without an interval.
+PUBLIC_RUNS = (
+    PublicRun(
+        "Qwen3 1.7B, every kernel alike",
+        "kl_div",
+        0.0,
+        "https://github.com/vllm-project/vllm-project.github.io/pull/113",
+    ),
+    PublicRun(
+        "DeepSeek-V4, every kernel alike", "rollout_corr/k3_kl", 0.0, "https://github.com/verl-project/verl/pull/7688"
+    ),
+    PublicRun(
+        "Qwen3.8-Flash-Next, BF16, LoRA",
+        "rollout_corr/k3_kl",
+        0.00165,
+        "https://github.com/verl-project/verl/pull/7749",
+    ),
+    PublicRun("DeepSeek-V4, VeOmni", "rollout_corr/k3_kl", 0.0052, "https://github.com/verl-project/verl/pull/7242"),
+    PublicRun(
+        "a run that collapses, as read off a figure",
+        "mismatch KL",
+        1.0,
+        "https://github.com/sail-sg/Precision-RL/issues/10",
+    ),
+)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainerMetrics(Result):
     """What one trainer would have shown.
