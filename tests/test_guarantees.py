@@ -14,11 +14,11 @@ from scipy import stats
 
 import bounds
 from bounds.certificate.estimates import estimate
-from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, masked
+from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, masked, of_steps
 from bounds.certificate.kept import acceptance, kept, scaled
 from bounds.certificate.summary import Summary
 from bounds.cli.main import main
-from bounds.intervals import betting, betting_sum, prompt_means
+from bounds.intervals import betting, prompt_means
 from bounds.intervals.planning import prompts_needed
 from bounds.results import Standing
 from tests.coverage_certificates import MASK, WORLDS, covered, too_few, world
@@ -246,12 +246,19 @@ def _run(steps, versions=None, policy="held-out"):
 
 
 def test_a_run_of_a_hundred_steps_is_certified_to_improve():
-    """100 steps of 128 x 8, true total gain .5, of which no single step shows its part."""
-    reward, log_ratio = _steps(100, 128)
-    gain = (reward * np.expm1(log_ratio)).mean(axis=2)
-    total = betting_sum(gain.ravel(), np.full(gain.size, 1.0 / 128.0), 128.0, 0.975, low=-1.0, side="lower")
-    assert 0.3 < total.low < 0.5
-    assert bounds.intervals.star(gain[0], 0.975, low=-1.0, side="lower").low < 0.0
+    """100 steps of 128 x 8 with chained weight versions, true total gain .5; the first step alone shows nothing."""
+    reward, log_ratio = (values.ravel() for values in _steps(100, 128))
+    step = tuple(str(i // 1024) for i in range(reward.size))
+    traces = bounds.TraceSet(
+        np.full(reward.size, -5.0), log_ratio - 5.0, np.arange(reward.size + 1), np.arange(reward.size) // 8,
+        tuple(map(str, range(reward.size // 8))), 1,
+        reward=reward, labels={"step": step, "weight_version": step}, where=step,
+    )  # fmt: skip
+    run = Summary.of(traces).of_policy("held-out")
+    total = of_steps(run, Gain(run, 0.95))
+    assert 0.3 < total.low < 0.5 < total.high
+    assert (total.standing, "the run's gain" in total.of) == (Standing.MEASURED, True)
+    assert Gain(run, 0.95, run["step"] == 0).new_prompts().low < 0.0
 
 
 def test_a_sum_over_steps_that_ask_the_same_prompts_is_of_these_prompts():
