@@ -23,7 +23,6 @@ from bounds._checks import FloatArray
 INFINITE = Fraction(2) ** 10_000
 _ROOT_BITS = 160
 _UNIT = Fraction(1, 2**53)
-_LARGEST = Fraction(sys.float_info.max)
 
 
 def exact(x: float) -> Fraction:
@@ -33,10 +32,12 @@ def exact(x: float) -> Fraction:
 
 def round_up(x: Fraction) -> float:
     """Return the smallest float64 that is not below the rational ``x``, or +inf beyond the largest."""
-    if abs(x) > _LARGEST:
+    try:
+        nearest = x.numerator / x.denominator
+    except OverflowError:
         return math.inf if x > 0 else -sys.float_info.max
-    nearest = float(x)
-    return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
+    numerator, denominator = nearest.as_integer_ratio()
+    return nearest if numerator * x.denominator >= x.numerator * denominator else math.nextafter(nearest, math.inf)
 
 
 def round_down(x: Fraction) -> float:

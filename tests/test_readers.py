@@ -493,12 +493,12 @@ def test_nemo_rl_long_lines_are_decoded_without_their_content(tmp_path):
     path = tmp_path / "long.jsonl"
     path.write_text(line)
     assert len(line) > 28e6
-    start = time.perf_counter()
+    start = time.process_time()
     json.loads(line)
-    naive = time.perf_counter() - start
-    start = time.perf_counter()
+    naive = time.process_time() - start
+    start = time.process_time()
     traces = bounds.read_traces(path, format="nemo-rl", horizon=256)
-    assert time.perf_counter() - start < naive
+    assert time.process_time() - start < naive
     assert traces.lengths.tolist() == [len(example()[0]["rollout_logprobs"])]
     code = (
         "import resource, sys; from bounds import read_traces\n"

@@ -104,7 +104,7 @@ def _by_ray(work: Callable[[Log], Any], files: Sequence[Log]) -> Iterator[Any]:
         def result() -> Any:
             try:
                 found = ray.get(reference)
-            except ray.exceptions.WorkerCrashedError:
+            except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
                 raise _killed(file) from None
             if isinstance(found, Exception):
                 raise found

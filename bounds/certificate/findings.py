@@ -1256,7 +1256,8 @@ def _largest(part: Part) -> Look:
     """Keep the tokens with the largest part in kl_seq, as many as may decide it."""
     traces = part.traces
     values = traces.exact["kl"] if "kl" in traces.exact else k3(traces.log_ratio)
-    most = np.argsort(values)[-_DECIDE:].tolist()
+    few = min(_DECIDE, values.size)
+    most = np.argpartition(values, -few)[-few:].tolist()
     return Look(
         tops={f"{where}, position {p}": (float(values[k]), "") for k in most for where, p in [traces.locate(k)]}
     )

@@ -46,7 +46,7 @@ _BLOCK = 1024
 _FAR = 20.0  # a |d| from which a token is summed by itself: with less, one below e^-708 adds less than e^-668
 #: Passes over a pair of rows at most.
 ROUNDS = 4
-_NEAR = 1e-6
+_NEAR = 4e-6  # float32 may leave as much between the normalisers of log-probs
 _SLACK = 1e-6  # what float32 may have done to the largest log-prob of a row
 
 # Sums may be reordered (that is what makes them vectors), but nothing may be assumed away about inf and NaN; the

@@ -273,8 +273,8 @@ def numbers(values: object, name: str, where: str) -> FloatArray:
     if isinstance(values, np.ma.MaskedArray):
         raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
     if isinstance(values, list) and (packed := _packed(values)) is not None:
-        may_be = ((packed == 0.0) | (packed == 1.0)).any()  # a truth value, which few log-probs look like
-        if not (may_be and _has_bools(values, name)):
+        negative = packed.size > 0 and packed.max() < 0.0  # most log-probs are, and no truth value
+        if negative or not (((packed == 0.0) | (packed == 1.0)).any() and _has_bools(values, name)):
             return packed
     try:
         given = np.asarray(values)
@@ -288,7 +288,8 @@ def numbers(values: object, name: str, where: str) -> FloatArray:
         raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}")
     if result.ndim != 1:
         raise TraceError(f"{where}: {name} must be a flat list of numbers, got shape {result.shape}")
-    if name not in _MAY_BE_BOOL and (given.dtype.kind == "b" or _has_bools(given.tolist(), name)):
+    mixed = given is not values or given.dtype == object  # only these can hold truth values among numbers
+    if name not in _MAY_BE_BOOL and (given.dtype.kind == "b" or (mixed and _has_bools(given.tolist(), name))):
         raise TraceError(f"{where}: {name} must be a list of numbers, got {str(values)[:60]}")
     return result
 

@@ -91,7 +91,9 @@ class Checker:
 
     def check(self, batch: Batch) -> Checked:
         """Return the batch with its policy tokens selected."""
-        out = np.array([bool(self.reading.names_of(place)) for place in batch.places], np.bool_)
+        out = np.zeros(len(batch), np.bool_)
+        if self.reading.leave_out:
+            out[:] = [bool(self.reading.names_of(place)) for place in batch.places]
         batch = batch.without(out, _REQUIRED) if out.any() else batch
         seen = Checked(batch, self, out)
         refusal = None

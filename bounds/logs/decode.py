@@ -30,6 +30,7 @@ MAX_EMPTY = 10**6
 _UNPACKED_FREELY = 2**24
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_COLON = re.compile(rb"\s*:")
 _PICKLE_NAMES = 2**24  # bytes of a torch file's pickle that are searched for names; it is never executed
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:
     """
     try:
         known, parts = _names(cast(Any, decoder.type)), text.split(b'"')
-        names = [name for name, after in pairwise(parts) if name in known and after.lstrip().startswith(b":")]
+        names = [name for name, after in pairwise(parts) if name in known and _COLON.match(after)]
         if len(set(names)) < len(names):  # perhaps in objects inside
             _refuse_twice(text)
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -97,24 +97,28 @@ def _by_position(term: Callable[[int, int], Any]) -> Callable[[int], Any]:
     return cache(lambda T: sp.Add(*(term(t, T) for t in range(1, T + 1))))
 
 
+def _least(*terms: Any) -> Any:
+    return sp.Min(*terms, evaluate=False)  # SymPy would search which is larger for all symbols
+
+
 def _prefix_tv(t: int) -> Any:
     seen = range(1, t)
     by_kl, by_tv, by_coupling = sp.sqrt(_total(_K_t, seen) / 2), _total(_dbar_t, seen), 1 - _survive(_eps_t, seen)
-    return sp.Min(by_kl, by_tv, by_coupling, _unit(_tv))
+    return _least(by_kl, by_tv, by_coupling, _unit(_tv))
 
 
 @cache
 def _context_shift(T: int) -> Any:
     b: Any = sp.Integer(0)
     for t in range(1, T + 1):
-        new = sp.Min(_dbar_t[t], _eps_t[t] * _prefix_tv(t))
+        new = _least(_dbar_t[t], _eps_t[t] * _prefix_tv(t))
         b = (1 - _eps_t[t]) * b + _eps_t[t] * _total(_dbar_t, range(1, t)) + new
-    return sp.Min(b, sp.Add(*(2 * _eps_t[t] * _prefix_tv(t) for t in range(1, T + 1))))
+    return _least(b, sp.Add(*(2 * _eps_t[t] * _prefix_tv(t) for t in range(1, T + 1))))
 
 
 def _adaptive_by_position(t: int, T: int) -> Any:
     left = range(t + 1, T + 1)
-    return 2 * _dbar_t[t] * sp.Min(1, 1 - _survive(_eps_t, left), sp.sqrt(_total(_kl_t, left) / 2))
+    return 2 * _dbar_t[t] * _least(1, 1 - _survive(_eps_t, left), sp.sqrt(_total(_kl_t, left) / 2))
 
 
 _variance = _by_position(lambda t, T: _chi2_t[t] * (sp.Mul(*(1 + _chi2_t[s] for s in range(1, t))) - 1))
@@ -168,14 +172,19 @@ def enclose(form: Any, values: Mapping[Any, Fraction]) -> Ends:
         raise TypeError(f"no certified ends of {form}")
     ends = (Fraction(1), Fraction(1))
     for part in parts:
-        corners = [a * b for a, b in itertools.product(ends, part)]
+        corners = [a * b for a, b in itertools.product(_distinct(ends), _distinct(part))]
         ends = min(corners), max(corners)
     return ends
 
 
-def _add(parts: Any) -> Ends:
-    ends = list(parts)
-    return sum((low for low, _ in ends), Fraction(0)), sum((high for _, high in ends), Fraction(0))
+def _add(parts: Iterable[Ends]) -> Ends:
+    lows, highs = zip(*parts, strict=True)
+    total = sum(lows, Fraction(0))
+    return total, total if lows == highs else sum(highs, Fraction(0))
+
+
+def _distinct(ends: Ends) -> Sequence[Fraction]:
+    return ends if ends[0] != ends[1] else ends[:1]
 
 
 def _power(base: Ends, exponent: Fraction) -> Ends:
@@ -232,13 +241,12 @@ def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
 
     What a rule takes for epsilon, A and so on is the smallest that is proved; that is put into the restatement, too.
     """
-    own = rule(name)
+    own, form = rule(name), RESTATED[name].subs(_dbar, sp.Min(_eps, _root))
     for profile in _grid():
         values = {_T: Fraction(profile.T), _delta: exact(profile.delta or 0.0), _sd: exact(profile.reward_sd.value)}
         for symbol, field in _SYMBOLS.items():
             resolved = profile.resolve(field, own.family)
             values[symbol] = exact(resolved.value) if resolved else Fraction(0)
-        form = RESTATED[name].subs(_dbar, sp.Min(_eps, _root))
         if not _within(own.value(profile), enclose(form, values), factor):
             return False
     return True
