@@ -104,6 +104,7 @@ def on_gpu() -> None:
     print(f"{torch.cuda.get_device_name()}: a copy moves {bandwidth / 1e9:.0f} GB/s")
     for name, call in {
         "divergences_from_logits": lambda: divergences_from_logits(*logits),
+        "divergences_from_logits, compiled": lambda: divergences_from_logits(*logits, compiled=True),
         "trust_region_mask_from_logits": lambda: trust_region_mask_from_logits(*logits, tokens, mask, "seq_max_kl<=1"),
     }.items():
         seconds = _cuda_seconds(call)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from bounds._checks import refuse
@@ -30,7 +31,7 @@ class Divergences:
     max_log_ratio: Tensor
 
 
-def divergences_from_logits(rollout_logits: Tensor, train_logits: Tensor) -> Divergences:
+def divergences_from_logits(rollout_logits: Tensor, train_logits: Tensor, *, compiled: bool = False) -> Divergences:
     """Compute the exact divergences of the two next-token laws at each context, from logits [..., V].
 
     In float32, a block of rows at a time; KL is a sum of non-negative terms, so that nothing cancels. Logits of
@@ -42,6 +43,9 @@ def divergences_from_logits(rollout_logits: Tensor, train_logits: Tensor) -> Div
     ----------
     rollout_logits, train_logits : tensors [..., V]
         Logits or log-probs, on one device.
+    compiled : bool
+        Fuse it by torch.compile, for a GPU by Triton: the same formulas, rounded a little differently, in fewer reads
+        of memory. The first call compiles for seconds to a minute.
 
     Returns
     -------
@@ -60,11 +64,14 @@ def divergences_from_logits(rollout_logits: Tensor, train_logits: Tensor) -> Div
     >>> [round(float(x), 6) for x in (divergences_from_logits(p, q).kl, divergences_from_logits(p, q).tv)]
     [0.025267, 0.1]
     """
-    return by_blocks(rollout_logits, train_logits)[0]
+    return by_blocks(rollout_logits, train_logits, block=_compiled() if compiled else _block)[0]
 
 
 def by_blocks(
-    rollout_logits: Tensor, train_logits: Tensor, tokens: Tensor | None = None
+    rollout_logits: Tensor,
+    train_logits: Tensor,
+    tokens: Tensor | None = None,
+    block: Callable[..., tuple[Tensor, ...]] | None = None,
 ) -> tuple[Divergences, Tensor, Tensor]:
     """Return divergences of logits [..., V], and log-probs of the tokens [...] (of the first, if none are given)."""
     import torch
@@ -75,7 +82,7 @@ def by_blocks(
     index = rollout_logits.new_zeros(shape, dtype=torch.long) if tokens is None else tokens.long()
     flat = (rollout_logits.reshape(-1, width), train_logits.reshape(-1, width), index.reshape(-1, 1))
     with torch.no_grad():
-        parts = [_block(*part) for part in zip(*(torch.split(x, rows) for x in flat), strict=True)]
+        parts = [(block or _block)(*part) for part in zip(*(torch.split(x, rows) for x in flat), strict=True)]
         sums, most, roll, train = (torch.cat(x, dim=-1) for x in zip(*parts, strict=True))
     return _divergences(sums, most, shape), roll.reshape(shape), train.reshape(shape)
 
@@ -147,6 +154,13 @@ def _block(rollout_logits: Tensor, train_logits: Tensor, token: Tensor) -> tuple
     """Return the divergences and the log-probs of the token [n, 1], of rows [n, V] of logits."""
     p, q = rollout_logits.float().log_softmax(-1), train_logits.float().log_softmax(-1)
     return (*_terms(p, q), p.gather(-1, token)[:, 0], q.gather(-1, token)[:, 0])
+
+
+@cache
+def _compiled() -> Callable[..., tuple[Tensor, ...]]:
+    import torch
+
+    return torch.compile(_block, dynamic=True)
 
 
 def _terms(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

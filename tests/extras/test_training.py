@@ -13,7 +13,7 @@ import torch
 from hard_logits import HARD, truth
 
 from bounds import training
-from bounds.divergence import rows
+from bounds.divergence import from_logits, rows
 from bounds.masks.mask import Criterion, Mask
 from bounds.masks.statistics import STATISTICS, Tokens, pooled
 from bounds.training import (
@@ -248,6 +248,20 @@ def test_blocks_of_rows_change_nothing(logits, monkeypatch):
     whole = divergences_from_logits(*logits)
     monkeypatch.setattr(training.logits, "_LOGITS_AT_ONCE", 3 * V)
     assert torch.equal(whole.kl, divergences_from_logits(*logits).kl)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.compile imports what torch deprecates
+def test_what_is_compiled_gives_the_same(logits):
+    """By torch.compile, here for the CPU; max_log_ratio stays an upper value, and a support gap is one."""
+    roll, theta = (x.clone() for x in logits)
+    roll[5, 0, 3] = -math.inf
+    plain, fused = (divergences_from_logits(roll, theta, compiled=x) for x in (False, True))
+    for name in ("kl", "tv", "chi2"):
+        torch.testing.assert_close(getattr(fused, name), getattr(plain, name), rtol=1e-3, atol=3e-7)
+    torch.testing.assert_close(fused.max_log_ratio, plain.max_log_ratio, rtol=1e-5, atol=1e-6)
+    exact = from_logits(*(x.reshape(-1, V) for x in (roll, theta)), precise=True).max_log_ratio
+    assert (fused.max_log_ratio.double().reshape(-1).numpy() >= exact).all()
+    assert torch.isinf(fused.chi2).sum() == 1
 
 
 def test_a_support_gap_is_counted():
