@@ -40,7 +40,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -b html -W --keep-going -D nb_execution_mode=force -c docs . docs/_build/html
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m pytest benchmarks -o addopts= --benchmark-columns=median,iqr,rounds
+	$(BIN)/python benchmarks/bench.py
 
 coverage: $(VENV)/.core
 	$(BIN)/python tests/coverage_study.py
