@@ -167,6 +167,11 @@ _GUARANTEES = {
     "b_star_upper": ("The same at the upper ends of the estimates' intervals. What --require b_star looks at.", ""),
     "b_star_published": ("The smallest of the paper's six families. Optimistic where it takes a sample maximum.", ""),
     "claim": ("The paper's guarantee, as it would be read off this log.", "L' > B*"),
+    "median_rule": (
+        "The criteria of a mask at thresholds that half of the responses meet. For later steps: what is chosen on these "
+        "responses voids what is guaranteed by them.",
+        "",
+    ),
     "kept_gain": ("What the responses that a mask keeps show.", "E[M R log P]"),
     "rejected_reward": (
         "Reward of the responses that a mask rejects. A mask must reject less than it keeps.",

@@ -336,7 +336,7 @@ def test_json_keys():
         "tokens", "shortest", "longest", "responses", "acceptance", "predicted",
     }  # fmt: skip
     assert found["mask"].keys() == {
-        "rule", "acceptance", "by_length", "surrogate_gain", "surrogate_gain_per_accepted",
+        "rule", "acceptance", "by_length", "median_rule", "surrogate_gain", "surrogate_gain_per_accepted",
         "surrogate_gain_per_accepted_token",
     }  # fmt: skip
 

@@ -81,6 +81,16 @@ def test_every_verdict(word):
     assert " ".join(" ".join(lines).split()).count(v.action) == 1
 
 
+def test_a_looser_threshold_is_offered_for_later_steps_where_a_mask_keeps_little():
+    traces = bounds.example_traces()
+    v = bounds.certify(traces, mask="seq_max_k2<=1e-6").verdict
+    rule = re.search(
+        r"the mask keeps 0%, (seq_max_k2<=\S+) would keep about half \(for later steps only: chosen on", v.action
+    )
+    assert 0.4 < bounds.certify(traces, mask=rule[1]).mask.acceptance.value < 0.6
+    assert "later steps" not in bounds.certify(traces, mask="seq_max_k2<=0.05").verdict.action
+
+
 def test_what_refutes_a_log_is_said_before_what_only_closes_it():
     """Forced tokens close a guarantee, another base refutes the log; that nobody logged rewards is not so."""
     several = list(rows(prompts=100, noise=0.05))

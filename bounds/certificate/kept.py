@@ -112,11 +112,14 @@ class MaskReport:
     """What a sequence mask keeps, and the surrogate of it, E[M R S], over three denominators.
 
     ``surrogate_gain`` divides by all responses, as the paper does; the others by accepted responses, by their tokens.
+    ``median_rule`` has the criteria at the medians of what they look at: each by itself would keep half of these
+    responses. It is for later steps: a threshold that is chosen on these responses voids what is guaranteed by them.
     """
 
     rule: str
     acceptance: Interval
     by_length: IntervalTable
+    median_rule: str
     surrogate_gain: Interval | None = None
     surrogate_gain_per_accepted: Interval | None = None
     surrogate_gain_per_accepted_token: Interval | None = None
@@ -146,7 +149,9 @@ def mask_report(summary: Summary, mask: Mask, keep: BoolArray, confidence: float
         if keep.any():
             gains += [clustered_ratio(gain, d, prompt, confidence) for d in (ones, ones * summary["length"])]
     accepted = acceptance(summary, mask, keep, confidence)
-    return MaskReport(str(mask), accepted, by_length(summary, keep, confidence), *gains)
+    medians = (c.at(float(f"{np.nanmedian(c.reach(summary[c.statistic])):.2g}")) for c in mask.dropping)
+    rule = ",".join(str(c) for c in medians if c is not None)
+    return MaskReport(str(mask), accepted, by_length(summary, keep, confidence), rule, *gains)
 
 
 # --- what it costs in the guarantee --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TIGHT, LOOSE = 0.1, 1.0
 _SHOWS_SOMETHING = 8  # fewer prompts leave an interval of most of the rewards' range, whatever they show
 _MOST = 50  # times the log (thirty at a power of one half): what more prompts are needed for cannot be shown
+_KEEPS_LITTLE = 0.1  # of the responses: then a looser threshold is offered
 _OPEN = "leave even the promise's sign open"
 
 
@@ -120,7 +121,7 @@ def verdict(c: Certificate) -> Verdict:
     word, against = _word(c), _against(c)
     surrogate = None if word is Word.NOTHING_MEASURED else _surrogate(c)
     change, condition = _sentence(c, word, against)
-    action = _action(c, word, against, surrogate)
+    action = _action(c, word, against, surrogate) + _looser_mask(c)
     return Verdict(word, change + condition, action, c.train_policy, surrogate, change)
 
 
@@ -251,6 +252,14 @@ def _action(c: Certificate, word: Word, against: Finding | None, surrogate: Surr
             return "do not keep this step: go back to the weights that sampled"
         return "sync the weights before training on, and see what differs: trm-bounds explain"
     return _what_would_do(c, c.headline)
+
+
+def _looser_mask(c: Certificate) -> str:
+    """Offer the median as a threshold where a mask keeps little: for later steps, never for these responses."""
+    if c.mask is None or c.mask.acceptance.value >= _KEEPS_LITTLE or not c.mask.median_rule:
+        return ""
+    kept = f"the mask keeps {c.mask.acceptance.value:.0%}, {c.mask.median_rule} would keep about half"
+    return f"; {kept} (for later steps only: chosen on this batch it voids its guarantee)"
 
 
 def _share(c: Certificate) -> str:
