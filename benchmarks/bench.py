@@ -225,7 +225,7 @@ def jobs() -> None:
     """By wall time, so only where two cores are free."""
     with _folder() as folder:
         for k in range(8):
-            write_log(folder / f"step_{k}.parquet", 2 * 10**6)
+            write_log(folder / f"step_{k}.parquet", 2 * 10**6, seed=k)
         log = bounds.open_log(folder, horizon=512)
         spent = best({str(n): lambda n=n: Summary.of(log, pool=processes(n)) for n in (1, 2)}, 3)
     say(

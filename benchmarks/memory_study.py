@@ -48,9 +48,9 @@ sys.exit(code)
 LIMIT = 8.0  # bytes a token: one array of float64
 
 
-def write_log(path: Path, tokens: int, group: int = ROWS) -> None:
+def write_log(path: Path, tokens: int, group: int = ROWS, seed: int = 0) -> None:
     """Write canonical Parquet as exports do: float32 lists, eight responses to each prompt, in steps."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     schema = pa.schema(
         [("prompt_id", pa.string()), ("reward", pa.float64()), ("step", pa.int64())]
         + [(name, pa.list_(pa.float32())) for name in ("rollout_logprobs", "train_logprobs")]
