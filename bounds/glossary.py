@@ -168,8 +168,8 @@ _GUARANTEES = {
     "b_star_published": ("The smallest of the paper's six families. Optimistic where it takes a sample maximum.", ""),
     "claim": ("The paper's guarantee, as it would be read off this log.", "L' > B*"),
     "median_rule": (
-        "The criteria of a mask at thresholds that half of the responses meet. For later steps: what is chosen on these "
-        "responses voids what is guaranteed by them.",
+        "The criteria of a mask at thresholds that half of the responses meet. For later steps: what is chosen on "
+        "these responses voids what is guaranteed by them.",
         "",
     ),
     "kept_gain": ("What the responses that a mask keeps show.", "E[M R log P]"),
