@@ -351,7 +351,7 @@ def test_top_p_is_flagged_as_a_support_gap():
         records.append(record(np.log(p / 0.9).tolist(), np.log(p).tolist(), prompt_id=str(k)))
     result = bounds.certify(trace_set(*records))
     assert result.estimates["mean_ratio"].value == pytest.approx(0.9)
-    assert any("mean rho = 0.9 is clearly below 1" in w for w in result.warnings)
+    assert any("of a token, 0.9, is clearly below 1" in w for w in result.warnings)
     assert any("log theta - log roll is -0.1054 on every token" in w for w in result.warnings)
     assert {b.name for b in result.table.bounds} == {"linear", "halved_linear", "trajectory_kl", "trajectory_tv"}
     assert result.optimistic == ()

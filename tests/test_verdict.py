@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds.certificate.verdict import Word, in_one_line
+from bounds.certificate.findings import Kind
+from bounds.certificate.verdict import _BROKEN, Word, in_one_line
 from bounds.cli.main import main
 
 
@@ -210,3 +211,18 @@ def test_warnings_and_requirements_stand_with_the_answer(capsys, tmp_path):
     code, out, err = run(capsys, "certify", path, "--quiet", "--require", "improvement>=0")
     assert (code, out.count("\n")) == (3, 1)
     assert err.startswith("required: improvement>=0 is undecided: nobody says whether theta learned")
+
+
+def test_what_measures_nothing_says_what_is_wrong():
+    assert set(_BROKEN) == {kind for kind in Kind if kind.refutes}
+
+
+def test_rows_in_another_order_are_called_so_first():
+    some = [{**row, "rollout_logprobs": (noise := -1.0 - np.random.default_rng(k).exponential(1.0, 40)).tolist(),
+             "train_logprobs": (noise + 0.01).tolist()} for k, row in enumerate(rows())]  # fmt: skip
+    for row, other in zip(some, [dict(row) for row in reversed(some)], strict=True):
+        row["train_logprobs"] = other["train_logprobs"]
+    certificate = bounds.certify(bounds.TraceSet.from_records(some, horizon=40))
+    assert certificate.findings[0].kind is Kind.SWAPPED
+    assert certificate.verdict.sentence == "the log is broken: train_logprobs are of other responses"
+    assert certificate.verdict.action.startswith("look at the order of rows in the export")

@@ -368,11 +368,14 @@ def _say_mean_ratio(s: Summary, look: Look) -> Iterable[Finding]:
         return
     if ratio < 1.0:
         text = (
-            f"mean rho = {ratio:.6g} is clearly below 1: theta has mass where roll has none, or is hardly ever sampled"
+            f"the mean ratio theta/roll of a token, {ratio:.6g}, is clearly below 1: theta has mass where roll has "
+            "none, or is hardly ever sampled"
         )
         yield Kind.SUPPORT_GAP.finding(text, s.tokens)
     elif token_ratios_above_one(traces.log_ratio - _off(s) for traces in s.log or ()) > _EVIDENCE:
-        text = f"mean rho = {ratio:.6g} is clearly above 1, which no pair of policies explains"
+        text = (
+            f"the mean ratio theta/roll of a token, {ratio:.6g}, is clearly above 1, which no pair of policies explains"
+        )
         yield Kind.REFUTED.finding(text, s.tokens)
 
 
@@ -737,15 +740,15 @@ def _say_belonging(s: Summary, look: Look) -> Iterable[Finding]:
             f"model's scores of these tokens (first: {first})"
         )
         yield Kind.WRONG_MODEL.finding(text, n, first)
-    if whole := "" if (shifted | hopeless).any() else _over_the_whole_log(s, look, limit):
+    if n := int(swapped.sum()):
+        places, first = _named(look, ("swapped",), limit)
+        yield Kind.SWAPPED.finding(f"{many(n, 'response')} with train_logprobs of another response{first}", n, *places)
+    if whole := "" if (shifted | swapped | hopeless).any() else _over_the_whole_log(s, look, limit):
         yield Kind.MISALIGNED.finding(f"over the whole log, train_logprobs {whole}", len(s))
     elif n := int((shifted | unlike).sum()):
         places, first = _named(look, ("misaligned", "unrelated"), limit)
         text = f"{many(n, 'response')} whose two columns are not of the same tokens, position by position{first}"
         yield Kind.MISALIGNED.finding(text, n, *places)
-    if n := int(swapped.sum()):
-        places, first = _named(look, ("swapped",), limit)
-        yield Kind.SWAPPED.finding(f"{many(n, 'response')} with train_logprobs of another response{first}", n, *places)
 
 
 def _over_the_whole_log(s: Summary, look: Look, limit: float) -> str:

@@ -164,6 +164,19 @@ def _surrogate(c: Certificate) -> Surrogate | None:
 
 # --- in words ------------------------------------------------------------------------------------------------------
 
+#: What is wrong with a log that measures nothing.
+_BROKEN = {
+    Kind.COPIED: "both policies' log-probs are the same numbers",
+    Kind.NOTHING_RECOMPUTED: "the log holds one policy only",
+    Kind.MISALIGNED: "the log is broken: its two columns are not of the same tokens",
+    Kind.SWAPPED: "the log is broken: train_logprobs are of other responses",
+    Kind.WRONG_MODEL: "the log is broken: train_logprobs are another model's",
+    Kind.CENSORED: "the log is broken: its log-probs, or their ratios, were cut off",
+    Kind.OTHER_BASE: "the log is broken: its columns are logarithms of two bases",
+    Kind.IMPOSSIBLE_COLUMN: "the log is broken: a column cannot be what it is called",
+    Kind.REFUTED: "the log contradicts itself: no two policies have such ratios",
+}
+
 
 def _change(i: Interval, rises: str = "rises", falls: str = "falls") -> str:
     """Say between what the mean reward changes."""
@@ -184,10 +197,7 @@ def _sentence(c: Certificate, word: Word, against: Finding | None) -> tuple[str,
     """Say what a word means with its numbers, and under which condition."""
     i, which = c.headline, _WHICH[c.train_policy]
     if word is Word.NOTHING_MEASURED and against is not None:
-        if against.kind is Kind.COPIED:
-            return "both policies' log-probs are the same numbers", ""
-        which = "contradicts itself" if against.kind is Kind.REFUTED else against.kind.replace("_", " ")
-        return "the log is not what it is taken for", f" ({which})"
+        return _BROKEN[against.kind], ""
     if i is None:
         return "how far the surrogate can be off is all that can be said", which
     if against is not None:
