@@ -43,6 +43,7 @@ _UNCERTAIN = 28.0  # nats, of a sample whose ratios all being below 1 is remarka
 _VARIED = 1e-6  # variance of log roll where it varies
 _FEW_PROMPTS = 20
 _AGAIN = 100.0  # nats that short responses in a row are improbable by, if they are named: made-up rows often return
+_UNLIKE = 4  # of so many of them at least one is another: a few that take turns are no copies
 _LAGS = 8  # at which rows are most alike
 _STRAGGLERS = 0.02  # share of the prompts whose responses may fail without a doubt about the others
 _FALSE_ALARM = 1e-3  # chance that responses of an honest log are named, over all of them
@@ -688,7 +689,7 @@ def _say_again(s: Summary) -> Iterable[Finding]:
             k = int(evidence.argmax())
             best = max(best, (float(evidence[k]), lag, int(start[k]) + lag, int(stop[k] - start[k])))
     found, lag, first, rows = best
-    if found > _AGAIN + 2.0 * math.log(n):
+    if found > _AGAIN + 2.0 * math.log(n) and _UNLIKE * np.unique(code[first : first + rows]).size >= rows:
         place = _first_place(s, np.arange(n) == first)
         text = (
             f"{many(rows, 'response')} in a row stand as {lag} rows before, bitwise, too improbable to be drawn again "
