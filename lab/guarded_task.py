@@ -34,7 +34,7 @@ class Kind:
     mode: str = "report"
     rungs: int = 1
     most: float = 0.5  # D in nats that the guard lets pass
-    budget: bool = False
+    memory: float | None = None  # of a Budget that sets the learning rate
     held: int = 16
 
 
@@ -44,7 +44,8 @@ KINDS = (
     Kind("no guard"),
     Kind("guard", mode="guard", rungs=6),
     Kind("guard, 0.05 nats", mode="guard", rungs=6, most=0.05),
-    Kind("budget of D", budget=True),
+    Kind("budget of D", memory=0.8),
+    Kind("budget of D, no memory", memory=0.0),
     Kind("certify", mode="certify", rungs=6),
 )
 
@@ -57,7 +58,7 @@ class GuardedTrainer(Trainer):
         self.kind = kind
         ladder = [2.0**-k for k in range(kind.rungs)]
         self.guard = Guard(mode=cast(Mode, kind.mode), ladder=ladder, budget=kind.most)
-        self.budget = Budget(run.rate, low=1e-6, high=run.rate) if kind.budget else None
+        self.budget = None if kind.memory is None else Budget(run.rate, low=1e-6, high=run.rate, memory=kind.memory)
         self.solved = self.answers()
         self.row: dict[str, Any] = {}
 
