@@ -32,6 +32,7 @@ def followed(folder, arguments, seen, *writes):
             write()
             while seen() == before and time.monotonic() < late:
                 time.sleep(0.05)
+        time.sleep(1.0)  # the look that wrote what is seen comes to its end
         _thread.interrupt_main()
 
     thread = threading.Thread(target=writer)
