@@ -197,6 +197,16 @@ def test_steps_are_a_mixture_once_unless_each_is_looked_at_by_itself():
     assert versions.text.startswith("7 weight versions are mixed (-1 to 5)")
 
 
+@pytest.mark.parametrize(
+    ("last", "said"), [(1, []), (2, ["responses drawn by several weight versions each (first: row 0)"])]
+)
+def test_responses_that_several_versions_drew_are_counted(last, said):
+    rows = log(weight_version=lambda i, k: [])
+    for row in rows:
+        row["weight_version"] = [1] * (len(row["rollout_logprobs"]) - 1) + [last]
+    assert [f.text for f in findings(summary_of(rows))] == [f"{len(rows)} {text}" for text in said]
+
+
 def test_repeats_are_of_one_prompt_and_improbable():
     def repeated(rows):
         return [f.count for f in findings(summary_of(rows)) if f.kind is Kind.REPEATED]

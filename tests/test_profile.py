@@ -140,6 +140,15 @@ def test_what_is_no_float_is_rounded_up(value):
     assert low <= -truth < truth <= high
 
 
+def test_limits_of_the_mean_reward_and_the_spread_are_rounded_outward():
+    third = Fraction(1, 3)
+    low, high = bounds.Profile(T=1, mean_reward=(third, 2 * third)).mean_reward
+    assert low <= third < 2 * third <= high
+    for ends in ((0.1, 0.3), (-0.1, 0.7), (-1e-17, 1.0)):
+        spread = bounds.unified(T=2, delta=0.1, reward_range=ends).reward_spread
+        assert Fraction(spread) >= Fraction(ends[1]) - Fraction(ends[0])
+
+
 def test_an_unmasked_masked_array_is_an_array():
     assert bounds.Profile(T=2, mean_tv=np.ma.masked_array([0.1, 0.2])).mean_tv.tolist() == [0.1, 0.2]
 
