@@ -229,8 +229,8 @@ def test_numbers_stand_behind_each_picture(page):
 
 
 def test_names_lead_to_the_glossary(page):
-    page.locator("section > div > p a.term", has_text="trajectory_tv").first.click()
-    assert page.evaluate("document.querySelector(location.hash).textContent") == "trajectory_tv"
+    page.locator("section > div > p a.term", has_text="trajectory_kl").first.click()
+    assert page.evaluate("document.querySelector(location.hash).textContent") == "trajectory_kl"
     assert page.locator("dt:target + dd").inner_text().startswith("A bound on the error")
 
 
