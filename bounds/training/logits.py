@@ -160,7 +160,8 @@ def _block(rollout_logits: Tensor, train_logits: Tensor, token: Tensor) -> tuple
 def _compiled() -> Callable[..., tuple[Tensor, ...]]:
     import torch
 
-    return torch.compile(_block, dynamic=True)
+    compiled: Callable[..., tuple[Tensor, ...]] = torch.compile(_block, dynamic=True)
+    return compiled
 
 
 def _terms(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

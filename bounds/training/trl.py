@@ -116,7 +116,8 @@ class TrustRegion:
         attended = torch.cat([batch["prompt_mask"], completion], dim=1)[held]
 
         def score() -> Tensor:
-            return self._get_per_token_logps_and_entropies(self.model, ids, attended, length)[0]  # type: ignore[attr-defined, no-any-return]
+            scored: Tensor = self._get_per_token_logps_and_entropies(self.model, ids, attended, length)[0]  # type: ignore[attr-defined]
+            return scored
 
         others = [name for name, out in zip(names, held.tolist(), strict=True) if out]
         roll = batch["sampling_per_token_logps"][held]
