@@ -329,7 +329,7 @@ def lines(c: Certificate, v: Verdict) -> Iterator[tuple[str, str]]:
     if told and against is not None:
         yield "why", against.text
         if against.causes:
-            yield "likely", against.causes[0]
+            yield "cause?", against.causes[0]
         yield "sure", "nothing, while that stands"
     elif i is not None:
         yield "sure", _sure(c, i, v.word)
