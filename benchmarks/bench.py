@@ -224,12 +224,12 @@ def parquet() -> None:
 def jobs() -> None:
     """By wall time, so only where two cores are free."""
     with _folder() as folder:
-        for k in range(8):
+        for k in range(32):
             write_log(folder / f"step_{k}.parquet", 2 * 10**6, seed=k)
         log = bounds.open_log(folder, horizon=512)
         spent = best({str(n): lambda n=n: Summary.of(log, pool=processes(n)) for n in (1, 2)}, 3)
     say(
-        "8 files of 2e6 tokens, two processes: share of the wall time",
+        "32 files of 2e6 tokens, two processes: share of the wall time",
         "one process",
         spent["2"][1] / spent["1"][1],
         0.65,

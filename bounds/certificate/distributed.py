@@ -25,7 +25,7 @@ from bounds.logs.log import Log
 #: Processes that are used unless somebody says how many.
 MOST_JOBS = 8
 #: Bytes of a log from which more than one process is worth its start.
-WORTH_A_POOL = 2**26
+WORTH_A_POOL = 2**28
 _TRIES = 3
 
 
