@@ -299,7 +299,8 @@ class Result(Record):
 
     def brief(self) -> Group:
         """Return the answer, the tables that decide, and what is remarkable, for a terminal."""
-        return _group(self.block(), self.sentence(), "", self.short(), self._warning_lines())
+        block = self.block()
+        return _group(block, "" if block else self.sentence(), "", self.short(), self._warning_lines())
 
     def __rich__(self) -> Group:
         return _group(self.block(), self.sentence(), self.heading(), self.tables(), self._lines())
@@ -332,7 +333,7 @@ class Result(Record):
 
 
 def _group(answer: list[str], words: str, heading: str, tables: Iterable[Cells], lines: Iterable[str]) -> Group:
-    """Return the answer first, then tables and lines; where there is no answer, the words are it."""
+    """Return the answer, tables, the words and lines; where there is no answer, the words come first."""
     from rich.console import Group
     from rich.text import Text
 
@@ -341,6 +342,6 @@ def _group(answer: list[str], words: str, heading: str, tables: Iterable[Cells],
         *([Text("\n".join(answer))] if answer else [said]),
         *([Text(visible_lines(f"\n{heading}"))] if heading else []),
         *(TerminalTable(*cells) for cells in tables),
-        *([said] if answer and heading else []),
+        *([said] if answer and words else []),
         *(Text(visible_lines(line), style="yellow" if line.startswith("Warning") else "dim") for line in lines),
     )

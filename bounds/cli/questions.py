@@ -305,7 +305,7 @@ def plan(
 
         frame = plan_frame(found)
         _draw(figure, frame, [draw_plan], 2.4, force=force, told=plan_told(frame))
-    emit(found, as_json)
+    emit(found, as_json, full=False)
 
 
 @command(
