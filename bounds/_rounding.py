@@ -47,14 +47,12 @@ def round_down(x: Fraction) -> float:
 
 def sqrt_enclosure(x: Fraction) -> tuple[Fraction, Fraction]:
     """Return rationals low <= sqrt(x) <= high, equal for perfect squares, else 2^-79 apart (relative) or less."""
-    if x == 0:
-        return x, x
-    magnitude = x.numerator.bit_length() - x.denominator.bit_length()
-    half = (_ROOT_BITS - magnitude) // 2
-    scale = Fraction(2) ** half
-    root = math.isqrt(math.floor(x * scale * scale))
-    low = Fraction(root) / scale
-    return (low, low) if low * low == x else (low, Fraction(root + 1) / scale)
+    up = (_ROOT_BITS - x.numerator.bit_length() + x.denominator.bit_length()) // 2
+    up, down = max(up, 0), max(-up, 0)
+    numerator, denominator = x.numerator << 2 * up, x.denominator << 2 * down
+    root = math.isqrt(numerator // denominator)
+    low = Fraction(root << down, 1 << up)
+    return (low, low) if root * root * denominator == numerator else (low, Fraction(root + 1 << down, 1 << up))
 
 
 def sqrt_up(x: Fraction) -> Fraction:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from functools import cache
+from functools import cache, reduce
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bounds._checks import IntArray
 from bounds.proof.exact import kl_up, missing, tv
@@ -35,23 +37,26 @@ def least(depth: int, width: int, parts: int) -> tuple[IntArray, IntArray]:
     steps = [
         [(contexts.index(y[:t]), y[t]) for t in range(depth)] for y in itertools.product(range(width), repeat=depth)
     ]
-    paths = np.moveaxis(np.array(steps), 2, 0)
-    q = policies[:, paths[0], paths[1]]  # [policy, response, step]
+    context, token = np.array(steps).T
+    q = policies.transpose(1, 2, 0)[context, token]  # [step, response, policy]
+    others = np.stack([np.delete(q, t, axis=0).prod(axis=0) for t in range(depth)])
+    whole = q.prod(axis=0)
     mass = np.stack([_mass(policies, contexts, c) * parts ** (depth - len(c)) for c in contexts], axis=1)
-    kl, distance, gap = (np.array(table) for table in _tables(rows, parts))
+    kl, distance = (np.array(table) for table in _tables(rows, parts))
     least_kl, least_tv = (np.full(2 * depth * parts**depth, np.iinfo(np.int64).max) for _ in range(2))
-    for roll, p in enumerate(q):
-        others = np.stack([np.delete(p, t, axis=1).prod(axis=1) for t in range(depth)], axis=1)
-        whole = p.prod(axis=1)
-        weight = q.prod(axis=2) - (whole > 0) * ((q * others).sum(axis=2) - (depth - 1) * whole)
-        worst = np.maximum(np.maximum(weight, 0).sum(axis=1), np.maximum(-weight, 0).sum(axis=1))
-        pairs = choices[roll], choices
-        divergence = (mass[roll] * kl[pairs]).sum(axis=1)
-        epsilon = np.where((mass[roll] > 0) | (mass > 0), distance[pairs], 0).max(axis=1)
-        continuous = ~((mass[roll] > 0) & gap[pairs]).any(axis=1)
-        np.minimum.at(least_kl, worst, divergence)
-        np.minimum.at(least_tv, worst[continuous], epsilon[continuous])
+    for roll, choice in enumerate(choices):
+        ratios = sum(others[t, :, roll, None] * q[t] for t in range(depth))
+        weight = whole - np.where(whole[:, roll, None] > 0, ratios - (depth - 1) * whole[:, roll, None], 0)
+        worst = (abs(weight).sum(axis=0) + abs(weight.sum(axis=0))) // 2
+        reached = mass[roll] > 0  # theta reaches no more where theta << roll
+        np.minimum.at(least_kl, worst, _over_policies(np.add, mass[roll, :, None] * kl[choice]))
+        np.minimum.at(least_tv, worst, _over_policies(np.maximum, reached[:, None] * distance[choice]))
     return least_kl, least_tv
+
+
+def _over_policies(operation: np.ufunc, by_row: NDArray[Any]) -> NDArray[Any]:
+    """Return for each policy, in the order of ``choices``, the sum or the maximum over contexts [context, row]."""
+    return reduce(lambda found, context: operation.outer(found, context).ravel(), by_row)
 
 
 def _mass(policies: IntArray, contexts: list[tuple[int, ...]], context: tuple[int, ...]) -> IntArray:
@@ -60,13 +65,13 @@ def _mass(policies: IntArray, contexts: list[tuple[int, ...]], context: tuple[in
     return np.asarray(np.prod([np.ones(len(policies), dtype=np.int64), *steps], axis=0))
 
 
-def _tables(rows: list[tuple[int, ...]], parts: int) -> tuple[list[list[int]], list[list[int]], list[list[bool]]]:
-    """Return KL (a lower value), TV in units of 1/(2 parts), and whether theta leaves the support, by rows."""
+def _tables(rows: list[tuple[int, ...]], parts: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Return KL (a lower value), and TV in units of 1/(2 parts), by rows; no finite TV where theta leaves the support."""
     exact = [[Fraction(k, parts) for k in row] for row in rows]
     above = Fraction(1, 10**30)  # the upper values of KL are closer than this
     kl = [[_whole(kl_up(p, q), above) for q in exact] for p in exact]
-    distance = [[int(2 * parts * tv(p, q)) for q in exact] for p in exact]
-    return kl, distance, [[missing(p, q) > 0 for q in exact] for p in exact]
+    distance = [[_INFINITE if missing(p, q) else int(2 * parts * tv(p, q)) for q in exact] for p in exact]
+    return kl, distance
 
 
 def _whole(divergence: Fraction | float, above: Fraction) -> int:
@@ -88,6 +93,6 @@ def tv_on_every_tree(factor: Fraction = Fraction(1)) -> bool:
         Fraction(worst, parts**depth) <= factor * depth * eps * (1 - (1 - eps) ** (depth - 1))
         for depth, width, parts in SIZES
         for worst, distance in enumerate(least(depth, width, parts)[1].tolist())
-        if distance <= 2 * parts  # some pair has this error
+        if distance < _INFINITE  # some pair has this error
         for eps in (Fraction(distance, 2 * parts),)
     )

@@ -145,7 +145,7 @@ _SUMMED_UP: Mapping[str, tuple[str, Callable[[list[Any]], Any]]] = {
 }
 _ARRAYS = ("mean_tv", "mean_kl", "mean_chi2", "max_tv", "max_kl", "max_chi2")
 #: What is true of every problem; a support gap has to be declared.
-_KNOWABLE = (*(name for name in _SUMMED_UP if name != "support_gap"), "tv_seq", "mean_length", *_ARRAYS)
+KNOWABLE = (*(name for name in _SUMMED_UP if name != "support_gap"), "tv_seq", "mean_length", *_ARRAYS)
 
 
 @dataclass(frozen=True)
@@ -297,11 +297,14 @@ class Problem:
         """Whether theta has mass where roll has none, at a reachable context."""
         return bool(max(self.per_position["max_gap"]) > 0)
 
-    def profile(self, *names: str) -> Profile:
-        """Return the true profile, rounded up; if any fields are named, these only (support_gap only then)."""
+    def profile(self, *names: str, **others: Any) -> Profile:
+        """Return the true profile, rounded up; if any fields are named, these only (support_gap only then).
+
+        ``others`` are what no enumeration says, as ``reward_range``.
+        """
         upper = _rounded_up if self.trees[0].roll[0].dtype == object else _a_little_up
-        values = {name: upper(self._true(name)) for name in names or _KNOWABLE}
-        return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **values)
+        values = {name: upper(self._true(name)) for name in names or KNOWABLE}
+        return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **values, **others)
 
     def _true(self, name: str) -> Any:
         """Return the true value of a profile's field: a number, or one for each position."""

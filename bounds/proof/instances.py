@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 
 from bounds._rounding import INFINITE, exact, round_up, sqrt_enclosure
-from bounds.proof.exact import Problem, random_problem, tv
+from bounds.proof.exact import KNOWABLE, Problem, random_problem, tv
 from bounds.proof.worst_case import homogeneous, two_stage
-from bounds.rules.bound import BoundTable
 from bounds.rules.implied import IMPLICATIONS, NEED_SUPPORT, Implication
-from bounds.rules.profile import Profile
 from bounds.rules.sums import capped_sum
 from bounds.rules.unified import RULES, rule, unified
 
 #: Which true quantities a rule is given.
 _KNOWN: tuple[tuple[str, ...], ...] = (
-    (),
+    KNOWABLE,
     ("delta",),
     ("epsilon", "kl_seq"),
     ("delta", "epsilon", "kl_seq", "tv_seq"),
@@ -59,11 +57,13 @@ def nearest(way: Implication, factor: Fraction = Fraction(1)) -> Fraction:
     """Return the largest truth / (what an implication says times a factor) over problems and families."""
     rounding = 1 - Fraction(1, 10**15)  # that of the true value itself
     largest = Fraction(0)
-    for (problem, truth), family in itertools.product(_with_truths(), ("published", "sharp")):
-        lost = problem.has_support_gap and NEED_SUPPORT.intersection(way.needs)
-        if way.family in (None, family) and not lost:
-            known = [n for n in way.needs if n != "T"]
-            found = problem.profile(*known).implied.apply(way, family)
+    known = [n for n in way.needs if n != "T"]
+    for problem, truth in _with_truths():
+        if problem.has_support_gap and NEED_SUPPORT.intersection(way.needs):
+            continue
+        profile = problem.profile(*known)
+        for family in ("published", "sharp") if way.family is None else (way.family,):
+            found = profile.implied.apply(way, family)
             if found is None:
                 return INFINITE
             for value, true in zip(
@@ -96,7 +96,7 @@ def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
     Rewards are in several ranges; gaps are declared to all rules but those that a gap withdraws.
     """
     bounded = [
-        (parts if name in _IN_PARTS else worst, exact(table[name].value))
+        (parts if name in _IN_PARTS else worst, table[name])
         for gaps in (False, True)[: 1 + rule(name).gap_term]
         for worst, parts, tables in _enumerated(gaps)
         for table in tables
@@ -106,8 +106,8 @@ def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
 
 
 @cache
-def _enumerated(gaps: bool) -> tuple[tuple[Fraction, Fraction, tuple[BoundTable, ...]], ...]:
-    """Return for each problem the worst error, the worst sum of its parts, and bounds from what is true of it."""
+def _enumerated(gaps: bool) -> tuple[tuple[Fraction, Fraction, tuple[dict[str, Fraction], ...]], ...]:
+    """Return for each problem the worst error, the worst sum of its parts, and bounds by name from what is true of it."""
     half, above, rare = Fraction(1, 2), Fraction(501, 1000), Fraction(1, 10**6)
     nearly = [(1, half, above), (2, half, above)]
     nearly += [(1, Fraction(0), Fraction(1, 20))] if gaps else [(2, rare, Fraction(1, 100))]
@@ -120,11 +120,11 @@ def _enumerated(gaps: bool) -> tuple[tuple[Fraction, Fraction, tuple[BoundTable,
     ):
         scores = [tree.roll_mass[-1] * tree.score for tree in problem.trees]
         surrogate = max(problem.mean([np.maximum(sign * s, 0).sum() for s in scores]) for sign in (1, -1))
-        others: dict[str, Any] = problem.profile("support_gap").known() if gaps else {}
-        others |= {"reward_range": (low, high)}
-        tables = (unified(Profile.of({**problem.profile(*names).known(), **others})) for names in _KNOWN)
+        gap = ("support_gap",) if gaps else ()
+        tables = (unified(problem.profile(*names, *gap, reward_range=(low, high))) for names in _KNOWN)
+        bounds = tuple({bound.name: exact(bound.value) for bound in table} for table in tables)
         parts = (problem.tv_seq + surrogate) * (high - low)
-        found.append((problem.worst_error_in(low, high), parts, tuple(tables)))
+        found.append((problem.worst_error_in(low, high), parts, bounds))
     return tuple(found)
 
 

@@ -198,12 +198,18 @@ def _power(base: Ends, exponent: Fraction) -> Ends:
 
 def _exp(ends: Ends) -> Ends:
     """Enclose so closely that 1 and more may be taken away where the ends are 1e-300."""
+    context, margin = _exponentials(), Fraction(1, 2**2200)  # the last bits of mpmath's exp may be wrong
+    low, high = (context.exp(interval(context, min(x, Fraction(1500)))) for x in ends)
+    return rational(low.a) * (1 - margin), INFINITE if ends[1] > 1500 else rational(high.b) * (1 + margin)
+
+
+@cache
+def _exponentials() -> Any:
     from mpmath.ctx_iv import MPIntervalContext
 
     context = MPIntervalContext()
-    context.prec, margin = 2400, Fraction(1, 2**2200)  # the last bits of mpmath's exp may be wrong
-    low, high = (context.exp(interval(context, min(x, Fraction(1500)))) for x in ends)
-    return rational(low.a) * (1 - margin), INFINITE if ends[1] > 1500 else rational(high.b) * (1 + margin)
+    context.prec = 2400
+    return context
 
 
 def _within(value: float, ends: Ends, factor: Fraction) -> bool:

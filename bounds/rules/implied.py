@@ -157,9 +157,9 @@ class Implied:
         value = self._known.get(name)
         if value is None:
             return None
-        if name == "T":
-            return value, Input(name, value)
-        return _quantity(name, value if isinstance(value, np.ndarray) else exact(value))
+        if isinstance(value, np.ndarray):
+            return _quantity(name, value)
+        return value if name == "T" else exact(value), Input(name, value)
 
     def _candidates(self, name: str, family: str) -> Iterator[Quantity]:
         given = self._given(name)

@@ -74,7 +74,7 @@ class Rule:
         """
         if not isinstance(profile, Profile):
             raise TypeError(f"profile must be a Profile, got {profile!r:.60}")
-        quantities, inputs = SimpleNamespace(T=profile.T), list[Input]()
+        quantities, inputs = SimpleNamespace(T=profile.T), []
         for name in self.needs + self.optional:
             found = profile.quantity(name, self.family)
             if found is None and name in self.needs:
@@ -95,7 +95,7 @@ class Rule:
             source=self.source,
             rests_on=stands,
             assumes=self.assumes,
-            inputs=tuple(replace(i, standing=weakest(stands[name] for name in i.given)) for i in inputs),
+            inputs=tuple(replace(i, standing=weakest(stands[name] for name in i.given)) for i in inputs) if standing else tuple(inputs),
             vacuous=value >= profile.exact_spread,
         )
 
