@@ -66,7 +66,7 @@ def _mass(policies: IntArray, contexts: list[tuple[int, ...]], context: tuple[in
 
 
 def _tables(rows: list[tuple[int, ...]], parts: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return KL (a lower value), and TV in units of 1/(2 parts), by rows; no finite TV where theta leaves the support."""
+    """Return KL (a lower value), and TV in units of 1/(2 parts) or infinite where theta leaves the support, by rows."""
     exact = [[Fraction(k, parts) for k in row] for row in rows]
     above = Fraction(1, 10**30)  # the upper values of KL are closer than this
     kl = [[_whole(kl_up(p, q), above) for q in exact] for p in exact]

@@ -302,20 +302,20 @@ class Problem:
 
         ``others`` are what no enumeration says, as ``reward_range``.
         """
-        upper = _rounded_up if self.trees[0].roll[0].dtype == object else _a_little_up
-        values = {name: upper(self._true(name)) for name in names or KNOWABLE}
+        values = {name: self._truth[name] for name in names or KNOWABLE}
         return Profile(T=self.horizon, absolutely_continuous=not self.has_support_gap, **values, **others)
 
-    def _true(self, name: str) -> Any:
-        """Return the true value of a profile's field: a number, or one for each position."""
-        if name == "tv_seq":
-            return self.tv_seq
-        if name == "mean_length":
-            return self.mean([tree.mean_length for tree in self.trees])
-        if name in _SUMMED_UP:
-            by_position, together = _SUMMED_UP[name]
-            return together(self.per_position[by_position])
-        return self.per_position[name]
+    @cached_property
+    def _truth(self) -> dict[str, Any]:
+        """The true value of every field, rounded up: a number, or one for each position."""
+        upper = _rounded_up if self.trees[0].roll[0].dtype == object else _a_little_up
+        true = {
+            **{name: together(self.per_position[by]) for name, (by, together) in _SUMMED_UP.items()},
+            **{name: self.per_position[name] for name in _ARRAYS},
+            "tv_seq": self.tv_seq,
+            "mean_length": self.mean([tree.mean_length for tree in self.trees]),
+        }
+        return {name: upper(value) for name, value in true.items()}
 
 
 def random_problem(

@@ -107,7 +107,7 @@ def holds(name: str, factor: Fraction = Fraction(1)) -> bool:
 
 @cache
 def _enumerated(gaps: bool) -> tuple[tuple[Fraction, Fraction, tuple[dict[str, Fraction], ...]], ...]:
-    """Return for each problem the worst error, the worst sum of its parts, and bounds by name from what is true of it."""
+    """Return for each problem the worst error, the worst sum of its parts, and bounds from what is true of it."""
     half, above, rare = Fraction(1, 2), Fraction(501, 1000), Fraction(1, 10**6)
     nearly = [(1, half, above), (2, half, above)]
     nearly += [(1, Fraction(0), Fraction(1, 20))] if gaps else [(2, rare, Fraction(1, 100))]
@@ -137,9 +137,13 @@ def withdrawn(factor: Fraction = Fraction(1)) -> bool:
     return problem.worst_error > coupling_there and all((r.name in table) == (not r.assumes) for r in RULES)
 
 
-@cache
 def problems(count: int, horizon: int | None = None, zeros_roll: float = 0.0) -> tuple[Problem, ...]:
-    """Return rational problems, ordinary and adversarial, at fixed seeds."""
+    """Return the first rational problems, ordinary and adversarial, of at most 60 that are drawn at a fixed seed."""
+    return _drawn(horizon, zeros_roll)[:count]
+
+
+@cache
+def _drawn(horizon: int | None, zeros_roll: float) -> tuple[Problem, ...]:
     rng = np.random.default_rng(3)
     return tuple(
         random_problem(
@@ -154,7 +158,7 @@ def problems(count: int, horizon: int | None = None, zeros_roll: float = 0.0) ->
             ends=bool(rng.integers(2)),
             rational=True,
         )
-        for _ in range(count)
+        for _ in range(60)
     )
 
 

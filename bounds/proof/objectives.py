@@ -37,18 +37,17 @@ def _rewards(tree: Tree, seed: int, values: Sequence[Fraction]) -> Rows:
 
 def of_groups(tree: Tree, rewards: Rows, group: int, advantages: Advantages) -> Any:
     """Return E[(1/G) sum_i A_i S_i] over groups of G responses, A made of the group's rewards."""
-    drawn = [k for k, mass in enumerate(tree.roll_mass[-1]) if mass > 0]
-    total: Any = Fraction(0)
+    drawn = [y for y in zip(tree.roll_mass[-1], rewards, tree.score, strict=True) if y[0] > 0]
+    total = Fraction(0)
     for members in itertools.product(drawn, repeat=group):
-        mass = math.prod((tree.roll_mass[-1][k] for k in members), start=Fraction(1))
-        found = advantages(tuple(rewards[k] for k in members))
-        total += mass * sum((a * tree.score[k] for a, k in zip(found, members, strict=True)), Fraction(0)) / group
-    return total
+        masses, earned, scores = zip(*members, strict=True)
+        total += math.prod(masses) * sum(a * s for a, s in zip(advantages(earned), scores, strict=True))
+    return total / group
 
 
 def centred(rewards: Rewards) -> Rewards:
     """Return rewards minus the mean of their group."""
-    mean = sum(rewards, Fraction(0)) / len(rewards)
+    mean = Fraction(sum(rewards)) / len(rewards)
     return tuple(r - mean for r in rewards)
 
 
@@ -131,7 +130,8 @@ def group_deviation(odds: int = 1) -> bool:
     """With K of G rewards 1, else 0, (R - K/G) / d(K) gives E[K (G-K) / d(K)] / (G^2 p (1-p)) L', for every d."""
 
     def divided(rewards: Rewards) -> Sequence[Fraction]:
-        return [a / _divisor(sum(rewards, Fraction(0))) for a in centred(rewards)]
+        divisor = _divisor(sum(rewards))
+        return [a / divisor for a in centred(rewards)]
 
     seen = 0
     for k, tree in enumerate(_small(9)):

@@ -138,13 +138,18 @@ def pinsker(coefficient: int = 2) -> bool:
     p, q = sp.symbols("p q", positive=True)
     gap = p * sp.log(p / q) + (1 - p) * sp.log((1 - p) / (1 - q)) - coefficient * (p - q) ** 2
     slope = (q - p) * (1 - 2 * q) ** 2 / (q * (1 - q))
-    return bool(sp.simplify(sp.diff(gap, q) - slope) == 0 and sp.simplify(gap.subs(q, p)) == 0)
+    return _cancels(sp.diff(gap, q) - slope) and _cancels(gap.subs(q, p))
+
+
+def _cancels(form: Any) -> bool:
+    """Whether a form that is rational in symbols, logarithms and exponentials is 0 everywhere."""
+    return bool(sp.cancel(sp.together(form)) == 0)
 
 
 def _vanishes(form: Any) -> bool:
     """Whether a rational form is 0 everywhere; one point where it is not says quickly that it is not."""
     point = {s: sp.Rational(1, 3 + k) for k, s in enumerate(sorted(form.free_symbols, key=str))}
-    return bool(form.subs(point) == 0 and sp.cancel(sp.together(form)) == 0)
+    return bool(form.subs(point) == 0 and _cancels(form))
 
 
 def free_baseline(baseline: int = 1) -> bool:
@@ -243,7 +248,7 @@ def chi2_to_kl(power: int = 2) -> bool:
     inner = 2 * _k3(z) - (z - 1) ** 2 / z  # the derivative is (z-1) inner / k3^2, and inner has the sign of z-1
     derivative = sp.diff((z - 1) ** power / _k3(z), z) - (z - 1) * inner / _k3(z) ** 2
     rises = sp.diff(inner, z) - (1 - 1 / z) ** 2
-    return bool(sp.simplify(derivative) == 0 and sp.simplify(rises) == 0 and inner.subs(z, 1) == 0)
+    return bool(_cancels(derivative) and _cancels(rises) and inner.subs(z, 1) == 0)
 
 
 def curve_slope(factor: int = 2) -> bool:
@@ -252,7 +257,7 @@ def curve_slope(factor: int = 2) -> bool:
     tv = s / 2 * (1 - (sp.coth(s) - 1 / s) ** 2)
     kl = sp.log(s / sp.sinh(s)) + s * sp.coth(s) - s**2 / sp.sinh(s) ** 2
     difference = (sp.diff(kl, s) - factor * s * sp.diff(tv, s)).rewrite(sp.exp)
-    return bool(sp.simplify(difference) == 0)
+    return _cancels(difference)
 
 
 def curve_concave(factor: int = 2) -> bool:
@@ -267,4 +272,4 @@ def curve_concave(factor: int = 2) -> bool:
     second = sp.diff(s * (1 - L**2) / 2, s, 2) + s * sp.diff(L, s) ** 2 + factor * s * L**2 / sp.sinh(s) ** 2
     kl_slope = 2 * s * sp.diff(tv(s), s)
     slope = sp.diff(s * kl_slope, s) - 2 * kl_slope - 2 * s**2 * sp.diff(tv(s), s, 2)
-    return bool(sp.simplify(second.rewrite(sp.exp)) == 0 and sp.expand(slope) == 0)
+    return bool(_cancels(second.rewrite(sp.exp)) and sp.expand(slope) == 0)

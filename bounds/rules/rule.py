@@ -87,6 +87,8 @@ class Rule:
         inputs += gap[1]
         value = round_up(self.formula(quantities) * profile.exact_spread + gap[0])
         stands = {name: (standing or {}).get(name, Standing.PROVED) for i in inputs for name in i.given}
+        if standing:
+            inputs = [replace(i, standing=weakest(stands[name] for name in i.given)) for i in inputs]
         return Bound(
             name=self.name,
             title=self.title,
@@ -95,7 +97,7 @@ class Rule:
             source=self.source,
             rests_on=stands,
             assumes=self.assumes,
-            inputs=tuple(replace(i, standing=weakest(stands[name] for name in i.given)) for i in inputs) if standing else tuple(inputs),
+            inputs=tuple(inputs),
             vacuous=value >= profile.exact_spread,
         )
 
