@@ -1,17 +1,18 @@
 """Change the program at random and see whether its tests notice: ``python tests/mutants.py --count 200 --seed 0``.
 
-Each mutant is one change of one file: a comparison, an operator, a number, a truth value, or a function for its
-opposite. It is made in a copy of the tree, and those tests of its folder run there that enter the changed function, the
-quickest first, until one fails; all of them where none does, as for what runs while a module is imported or compiled.
-What survives is printed: a change that makes no difference, or something that no test looks at.
+Each mutant is one change of one place: a comparison, an operator, a number, a truth value, or a function for its
+opposite. The light tests that enter the changed function run, the quickest first, until one fails. What survives is
+printed: a change that makes no difference, or something that no test looks at.
 
-Big libraries are imported once: each run is a fork.
+The tests are collected once, and each mutant is a fork in which the function's code is replaced. What runs while a
+module is imported or compiled is changed in its file, and imported again.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import importlib
 import math
 import os
@@ -28,20 +29,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import accumulate, zip_longest
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: Folder -> the tests that cover it, beside the examples of its files.
-TESTS = {
-    "rules": "profile rules invert worst_case exact",
-    "divergence": "divergence logits topk exact",
-    "intervals": "hypotheses confidence plan guarantees certify",
-    "certificate": "findings kinds summary token_sums guarantees gates certify mask_study",
-    "masks": "masking trainer_masks mask_study",
-}
+FOLDERS = ("rules", "divergence", "intervals", "certificate", "masks")
+OPTIONS = ("-x", "-q", "-p", "no:cacheprovider")
 #: How often a mutant may compute as long as its tests do, before it counts as noticed: a busy machine takes no part.
 PATIENCE = 4.0
 SURVIVES = "SURVIVES"
@@ -89,8 +85,9 @@ class Mutant:
         return f"{self.file}:{self.line}: {self.before}  ->  {self.after}"
 
     def apply(self, source: bytes) -> bytes:
-        """Return the changed file."""
-        return source[: self.start] + self.after.encode() + source[self.stop :]
+        """Return the changed file, in which no other line moves."""
+        lines = b"\n" * source[self.start : self.stop].count(b"\n")
+        return source[: self.start] + self.after[:-1].encode() + lines + b")" + source[self.stop :]
 
 
 def mutants(file: Path) -> Iterator[Mutant]:
@@ -166,34 +163,98 @@ def drawn(folders: list[str], count: int, seed: int) -> list[Mutant]:
 
 @dataclass
 class Reach:
-    """The tests of a folder: how many seconds each takes, and which functions (file, line) of the tree it enters."""
+    """Which functions (file, line) each test enters, and in how many seconds; and what is entered by the imports."""
 
-    tree: Path
+    kept: Path
+    imports: set[tuple[str, int]] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
     entered: dict[tuple[str, int], set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Watch which functions are called."""
+    def watch(self) -> set[tuple[str, int]]:
+        """Watch which functions are called, until the next watch."""
         seen: set[tuple[str, int]] = set()
 
         def enter(frame: FrameType, event: str, arg: object) -> None:
             seen.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
-        started = time.process_time()
         sys.settrace(enter)
+        return seen
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Watch a test."""
+        seen, started = self.watch(), time.process_time()
         try:
             return (yield)
         finally:
-            sys.settrace(None)
             self.seconds[item.nodeid] = time.process_time() - started
             for place in seen:
                 self.entered[place].add(item.nodeid)
 
-    def tests(self, mutant: Mutant) -> list[str]:
-        """Return the tests that enter a mutant's function, the quickest first; all of them where none does."""
-        reaching = self.entered.get((str(self.tree / mutant.file), mutant.function)) or self.seconds
-        return sorted(reaching, key=lambda test: self.seconds[test])
+    def pytest_sessionfinish(self) -> None:
+        """Keep what was seen."""
+        sys.settrace(None)
+        self.kept.write_bytes(pickle.dumps((self.imports, self.seconds, dict(self.entered))))
+
+    def run(self) -> int:
+        """Run all tests."""
+        self.imports = self.watch()
+        return pytest.main([*OPTIONS], plugins=[self])
+
+    def lives(self, mutant: Mutant) -> bool:
+        """Say whether a mutant's function first runs in a test, as it was compiled by Python alone."""
+        place = (str(Path.cwd() / mutant.file), mutant.function)
+        return place in self.entered and place not in self.imports and b"njit" not in mutant.file.read_bytes()
+
+    def tests(self, mutant: Mutant, limit: float) -> list[str]:
+        """Return the tests that enter a mutant's function or its file: the quickest, up to a limit in seconds."""
+        file = str(Path.cwd() / mutant.file)
+        of_file = set().union(*(tests for (name, _), tests in self.entered.items() if name == file))
+        every = sorted(
+            self.entered.get((file, mutant.function)) or of_file or self.seconds, key=self.seconds.__getitem__
+        )
+        sums = accumulate(self.seconds[test] for test in every)
+        return [test for test, used in zip(every, sums, strict=True) if used <= limit] or every[:1]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of some mutants, each with its tests."""
+
+    reach: Reach
+    limit: float
+    terminal: int
+    said: Path = Path("said")
+
+    def live(self, mutants: list[Mutant]) -> None:
+        """Try mutants that change what lives."""
+        forked(lambda: pytest.main([*OPTIONS], plugins=[InPlace(self, mutants)]))
+
+    def fresh(self, mutant: Mutant) -> None:
+        """Try a mutant that changes its file."""
+        source, times = mutant.file.read_bytes(), (mutant.file.stat().st_atime, mutant.file.stat().st_mtime)
+
+        def run(tests: list[str]) -> int:
+            sys.dont_write_bytecode = True
+            files = sorted({test.partition("::")[0] for test in tests})
+            return pytest.main([*OPTIONS, *files], plugins=[Chosen(tests)])
+
+        mutant.file.write_bytes(mutant.apply(source))
+        self.judge(mutant, run)
+        mutant.file.write_bytes(source)
+        os.utime(mutant.file, times)  # what is compiled of it stays good
+
+    def judge(self, mutant: Mutant, run: Callable[[list[str]], int]) -> None:
+        """Run a mutant's tests in a fork, and say what they say."""
+        tests = self.reach.tests(mutant, self.limit)
+        code = forked(lambda: run(tests), PATIENCE * sum(self.reach.seconds[test] for test in tests) + 30.0)
+        if code in (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR):
+            raise RuntimeError(f"no test ran:\n{Path('log').read_text()[-3000:]}")
+        verdict = SURVIVES if code == 0 else "noticed" if code > 0 else "noticed by its time"
+        line = f"{verdict}, {len(tests)} tests: {mutant}\n"
+        os.write(self.terminal, line.encode())
+        with self.said.open("a") as kept:
+            kept.write(line)
 
 
 @dataclass(frozen=True)
@@ -207,13 +268,60 @@ class Chosen:
         items[:] = sorted((i for i in items if i.nodeid in self.tests), key=lambda i: self.tests.index(i.nodeid))
 
 
-def forked(run: Callable[[], int], log: Path, seconds: float = math.inf) -> int:
-    """Return what a function returns in a fork, whose output goes to a file; -SIGXCPU if it computes for longer."""
+@dataclass(frozen=True)
+class InPlace:
+    """Trials in place of a run of all tests that were collected."""
+
+    trials: Trials
+    mutants: list[Mutant]
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Try each mutant in a fork."""
+        items = {item.nodeid: item for item in session.items}
+        for mutant in self.mutants:
+
+            def run(tests: list[str], mutant: Mutant = mutant) -> int:
+                replace(mutant)
+                chosen = [items[test] for test in tests]
+                for item, after in zip_longest(chosen, chosen[1:]):
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                    if session.testsfailed:
+                        break
+                return int(session.testsfailed > 0)
+
+            self.trials.judge(mutant, run)
+        return True
+
+
+def replace(mutant: Mutant) -> None:
+    """Replace the code of a mutant's function wherever it lives."""
+    file, source = str(Path.cwd() / mutant.file), mutant.file.read_bytes()
+    before, after = (list(codes(compile(text, file, "exec"))) for text in (source, mutant.apply(source)))
+    new = {a: b for a, b in zip(before, after, strict=True) if a != b}
+    found = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__ in new]
+    for function in found:
+        function.__code__ = new[function.__code__]
+    if not found:
+        print(f"nothing that lives has the code of {mutant}")
+        os._exit(pytest.ExitCode.INTERNAL_ERROR)
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of every function inside a module's or a function's."""
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield part
+            yield from codes(part)
+
+
+def forked(run: Callable[[], int], seconds: float = math.inf) -> int:
+    """Return what a function returns in a fork, whose output goes to ``log``; negative if it computes for longer."""
     child = os.fork()
     if not child:
         if seconds < math.inf:
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            signal.alarm(math.ceil(10.0 * seconds))
+        output = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
         code = 1
@@ -228,43 +336,11 @@ def forked(run: Callable[[], int], log: Path, seconds: float = math.inf) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def paths(folder: str, names: set[str]) -> list[str]:
-    """Return the test files of a folder of ``bounds``, or those of some tests."""
-    every = [*(f"tests/test_{name}.py" for name in TESTS[folder].split()), f"bounds/{folder}"]
-    return [path for path in every if any(name.startswith(path) for name in names)] if names else every
-
-
-def reach(tree: Path, folder: str) -> Reach:
-    """Run the tests of a folder as it is, and see what they enter."""
-    found, kept, log = Reach(tree), tree / "reach", tree / "log"
-
-    def run() -> int:
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *paths(folder, set())], plugins=[found])
-        kept.write_bytes(pickle.dumps((found.seconds, dict(found.entered))))
-        return code
-
-    if forked(run, log):
-        sys.exit(f"the tests of {folder} fail as they are:\n{log.read_text()[-3000:]}")
-    found.seconds, found.entered = pickle.loads(kept.read_bytes())
-    return found
-
-
-def verdict(tree: Path, mutant: Mutant, tests: list[str], seconds: float) -> str:
-    """Return what the tests say of a mutant in the tree."""
-    file, options = tree / mutant.file, ["-x", "-q", "-p", "no:cacheprovider"]
-    source, times = file.read_bytes(), (file.stat().st_atime, file.stat().st_mtime)
-
-    def run() -> int:
-        sys.dont_write_bytecode = True
-        return pytest.main([*options, *paths(mutant.file.parts[1], set(tests))], plugins=[Chosen(tests)])
-
-    file.write_bytes(mutant.apply(source))
-    code = forked(run, tree / "log", seconds)
-    file.write_bytes(source)
-    os.utime(file, times)  # what is compiled of it stays good
-    if code in (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR):
-        sys.exit(f"no test ran:\n{(tree / 'log').read_text()[-3000:]}")
-    return {0: SURVIVES, -signal.SIGXCPU: "noticed by its time"}.get(code, "noticed")
+def explored(kept: Path) -> Reach:
+    """Run all tests in a fork, and return what they enter."""
+    if forked(Reach(kept).run):
+        sys.exit(f"the tests fail as they are:\n{Path('log').read_text()[-3000:]}")
+    return Reach(kept, *pickle.loads(kept.read_bytes()))
 
 
 def main() -> None:
@@ -272,28 +348,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folders", nargs="+", choices=TESTS, default=list(TESTS))
+    parser.add_argument("--folders", nargs="+", choices=FOLDERS, default=list(FOLDERS))
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds of tests for each mutant")
     options = parser.parse_args()
-    survivors, chosen = [], sorted(drawn(options.folders, options.count, options.seed), key=lambda m: m.file)
+    chosen = sorted(drawn(options.folders, options.count, options.seed), key=lambda m: m.file)
     for library in LIBRARIES.split():
         importlib.import_module(library)
-    known: dict[str, Reach] = {}
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder).resolve() / "tree"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "runs", "_build"))
         os.chdir(tree)
         os.environ["PYTHONPATH"] = str(tree)
         sys.path[:] = [str(tree), *(p for p in sys.path if Path(p or ".").resolve() not in (ROOT, ROOT / "tests"))]
-        for number, mutant in enumerate(chosen, 1):
-            part = mutant.file.parts[1]
-            known[part] = known.get(part) or reach(tree, part)
-            tests = known[part].tests(mutant)
-            seconds = PATIENCE * sum(known[part].seconds[test] for test in tests) + 30.0
-            said = verdict(tree, mutant, tests, seconds)
-            survivors += [mutant] * (said == SURVIVES)
-            print(f"{number} of {len(chosen)} {said}, {len(tests)} tests: {mutant}", flush=True)
-    print(f"\n{len(chosen) - len(survivors)} of {len(chosen)} mutants were noticed (seed {options.seed}). Survivors:")
-    print("\n".join(map(str, survivors)) or "none")
+        trials = Trials(explored(Path("reach")), options.limit, os.dup(1))
+        trials.live([mutant for mutant in chosen if trials.reach.lives(mutant)])
+        for mutant in chosen:
+            if not trials.reach.lives(mutant):
+                trials.fresh(mutant)
+        said = trials.said.read_text().splitlines()
+    survivors = [line for line in said if line.startswith(SURVIVES)]
+    print(f"\n{len(said) - len(survivors)} of {len(chosen)} mutants were noticed (seed {options.seed}). Survivors:")
+    print("\n".join(survivors) or "none")
 
 
 if __name__ == "__main__":

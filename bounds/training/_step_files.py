@@ -124,7 +124,7 @@ class StepFiles:
         unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
         try:
             write_parquet(_side_by_side(records), unfinished, dtype="float32", horizon=self.horizon, level=1)
-            os.link(unfinished, path)  # which, unlike a move, never replaces a file
+            _put(unfinished, path)
         except FileExistsError:
             self.say(
                 "exists",
@@ -133,6 +133,18 @@ class StepFiles:
             )
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def _put(unfinished: Path, path: Path) -> None:
+    """Give a file its name, where no file has it."""
+    try:
+        os.link(unfinished, path)  # which, unlike a move, never replaces a file
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without hard links, as buckets are when they are mounted
+        if path.exists():
+            raise FileExistsError(path) from None
+        unfinished.replace(path)
 
 
 def _size(grids: Record) -> int:

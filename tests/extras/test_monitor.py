@@ -108,7 +108,13 @@ def test_short_answers_drawn_twice_are_logged_twice(tmp_path, said):
     assert len(said()) == 1
 
 
-def test_a_restart_goes_on_and_overwrites_nothing(tmp_path, said):
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_a_restart_goes_on_and_overwrites_nothing(hard_links, tmp_path, said, monkeypatch):
+    def refused(*_):
+        raise PermissionError("Operation not permitted")
+
+    if not hard_links:
+        monkeypatch.setattr(os, "link", refused)
     for seed in (0, 1):
         monitor = Monitor(horizon=L, folder=tmp_path)
         monitor(*batch(seed)[:3])
