@@ -10,10 +10,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -55,6 +52,10 @@ def cluster() -> Pool:
 
 
 def _by_processes(jobs: int, work: Callable[[Log], Any], files: Sequence[Log]) -> Iterator[Any]:
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
     jobs = min(jobs, len(files))
 
     def process() -> ProcessPoolExecutor:

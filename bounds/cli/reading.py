@@ -161,7 +161,6 @@ def open_log(
     from bounds import logs
     from bounds._checks import integer
     from bounds.logs.traces import TraceSet
-    from bounds.questions.mask_study import judging
 
     if train and not paths:
         raise ValueError("--train needs PATH, the half that the rollout policy sampled (write PATH first)")
@@ -169,6 +168,8 @@ def open_log(
     if without_staleness:
         log = log.filter(TraceSet.engine)
     if split:
+        from bounds.questions.mask_study import judging
+
         log = log.filter(judging)
     if jobs is not None:
         integer("--jobs", jobs, 1, 2**10)

@@ -85,13 +85,18 @@ def shows_gain(values: FloatArray, confidence: float) -> BoolArray:
     """
     samples, n = values.shape
     target = math.log(2.0 / (1.0 - confidence))
-    orders = np.stack(orders_of(np.arange(n, dtype=np.uint64))[:_ORDERS])
+    orders = np.stack(orders_of(np.arange(n, dtype=np.uint64), _ORDERS))
     values = (1.0 + values) / math.exp(grid_step(n)) - 1.0
-    by_star = log_wealths(1.0 + values[:, orders].reshape(-1, n), np.ones(1), target)
-    logs = np.stack([np.log1p(level * values).sum(axis=1) for level in LEVELS])
-    order_free = np.logaddexp.reduce(logs) - math.log(LEVELS.size)
-    half = np.logaddexp.reduce(by_star.reshape(samples, -1), axis=1) - math.log(len(orders))
-    return np.asarray(np.logaddexp(half, order_free) >= target)
+    wealth = np.full(samples, -math.inf)
+    for level in LEVELS[::-1]:
+        short = wealth < target  # the others have enough already
+        logs = np.log1p(level * values[short]).sum(axis=1) - math.log(LEVELS.size)
+        wealth[short] = np.logaddexp(wealth[short], logs)
+    short = wealth < target
+    gains = np.asfortranarray(1.0 + values[short][:, orders].reshape(-1, n))
+    by_star = log_wealths(gains, np.ones(1), target).reshape(-1, len(orders))
+    wealth[short] = np.logaddexp(np.logaddexp.reduce(by_star, axis=1) - math.log(len(orders)), wealth[short])
+    return np.asarray(wealth >= target)
 
 
 def shown_often(pool: FloatArray, prompts: int, confidence: float, power: float, runs: int) -> bool:
@@ -106,7 +111,7 @@ def shown_often(pool: FloatArray, prompts: int, confidence: float, power: float,
     size = -(-prompts // _MOST_VALUES)  # of the sums that stand for prompts
     for first in range(0, runs, _AT_ONCE):
         drawn = pool[rng.integers(pool.size, size=(min(_AT_ONCE, runs - first), prompts // size, size))]
-        sums = drawn.sum(axis=2)
+        sums = drawn.sum(axis=2) if size > 1 else drawn[..., 0]
         misses -= int(np.count_nonzero(~shows_gain(sums / max(-float(sums.min()), 1.0), confidence)))
         if misses < 0:
             return False

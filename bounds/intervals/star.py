@@ -134,10 +134,10 @@ def grid_step(n: int) -> float:
     return _STEP / math.sqrt(n * min(n, _FINE))
 
 
-def orders_of(keys: Keys) -> list[IntArray]:
+def orders_of(keys: Keys, count: int = _ORDERS) -> list[IntArray]:
     """Return permutations that depend on the keys alone: of these mixed with the number of each, by splitmix64."""
     found = []
-    for k in range(_ORDERS):
+    for k in range(count):
         mixed = keys + np.uint64((k + 1) * 0x9E3779B97F4A7C15 % 2**64)
         for shift, odd in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(odd)
@@ -162,11 +162,11 @@ def log_wealths(gain: FloatArray, gaps: FloatArray, target: float) -> FloatArray
     n = gain.shape[1]
     wealth, squares = np.zeros((gain.shape[0], gaps.size)), np.zeros((gain.shape[0], gaps.size))
     ends = np.linspace(0, n, min(n, _BETS) + 1).astype(np.int64)
-    for t, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        moment = squares / max(t, 1) + _EARLY * n / (t + 1.0) ** 2
-        bet = np.minimum(np.sqrt(np.maximum(target - wealth, 0.0) * (2.0 / (n - t)) / moment), _LARGEST_BET)
-        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        for t, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            moment = squares / max(t, 1) + _EARLY * n / (t + 1.0) ** 2
+            bet = np.minimum(np.sqrt(np.maximum(target - wealth, 0.0) * (2.0 / (n - t)) / moment), _LARGEST_BET)
             value = np.minimum(gain[:, t:end, None] / gaps, _LARGEST_WIN) - 1.0
             wealth += np.log(np.minimum((1.0 + bet[:, None] * value).prod(axis=1), _LARGEST_WIN))
-        squares += np.square(value).sum(axis=1)
+            squares += np.square(value).sum(axis=1)
     return np.asarray(wealth - n * _UNIT * (8000.0 + np.abs(wealth)))
