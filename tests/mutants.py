@@ -318,6 +318,7 @@ def forked(run: Callable[[], int], seconds: float = math.inf) -> int:
     """Return what a function returns in a fork, whose output goes to ``log``; negative if it computes for longer."""
     child = os.fork()
     if not child:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and tests send it
         if seconds < math.inf:
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
             signal.alarm(math.ceil(10.0 * seconds))
