@@ -59,7 +59,7 @@ def nearest(way: Implication, factor: Fraction = Fraction(1)) -> Fraction:
     largest = Fraction(0)
     known = [n for n in way.needs if n != "T"]
     for problem, truth in _with_truths():
-        if problem.has_support_gap and NEED_SUPPORT.intersection(way.needs):
+        if problem.has_support_gap and not NEED_SUPPORT.isdisjoint(way.needs):
             continue
         profile = problem.profile(*known)
         for family in ("published", "sharp") if way.family is None else (way.family,):

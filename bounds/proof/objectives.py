@@ -188,24 +188,31 @@ def pessimistic_minimum(factor: Fraction = Fraction(1)) -> bool:
     """E[sum min(rho A, clip(rho) A) - A] <= L' for A = R - b(x) and every clip around 1; attained where none acts."""
     for k, tree in enumerate(_small(81)):
         rewards = _rewards(tree, k, (Fraction(0), Fraction(1, 3), Fraction(1)))
+        leaves = _leaves(tree, rewards)
         for b, (low, high) in itertools.product((Fraction(0), _HALF, Fraction(1)), ((4, 6), (0, 10**9))):
             clip = Fraction(low, 5), Fraction(high, 5)
-            clipped = sum((m * _clipped(tree, y, r - b, clip) for y, (m, r) in _leaves(tree, rewards)), Fraction(0))
+            clipped = sum(mass * _clipped(ratios, reward - b, clip) for ratios, mass, reward in leaves)
             if clipped > factor * _gain(tree, rewards):
                 return False
     return True
 
 
-def _leaves(tree: Tree, rewards: Rows) -> list[tuple[tuple[int, ...], tuple[Any, Any]]]:
-    tokens = itertools.product(range(tree.roll[0].shape[1]), repeat=len(tree.roll))
-    return [(y, (m, r)) for y, m, r in zip(tokens, tree.roll_mass[-1], rewards, strict=True) if m > 0]
+def _leaves(tree: Tree, rewards: Rows) -> list[tuple[list[Fraction], Any, Any]]:
+    """Return the ratios of each response that roll gives, its probability and its reward."""
+    responses = itertools.product(range(tree.roll[0].shape[1]), repeat=len(tree.roll))
+    found = zip(responses, tree.roll_mass[-1], rewards, strict=True)
+    return [(_ratios(tree, tokens), mass, reward) for tokens, mass, reward in found if mass > 0]
 
 
-def _clipped(tree: Tree, tokens: tuple[int, ...], advantage: Any, clip: tuple[Fraction, Fraction]) -> Any:
-    """Return sum_t min(rho A, clip(rho) A) - A of one response."""
-    total, place, width = Fraction(0), 0, tree.roll[0].shape[1]
+def _ratios(tree: Tree, tokens: tuple[int, ...]) -> list[Fraction]:
+    ratios, place, width = [], 0, tree.roll[0].shape[1]
     for t, token in enumerate(tokens):
-        rho = tree.theta[t][place][token] / tree.roll[t][place][token]
-        total += min(rho * advantage, min(max(rho, clip[0]), clip[1]) * advantage) - advantage
+        ratios.append(tree.theta[t][place][token] / tree.roll[t][place][token])
         place = place * width + token
-    return total
+    return ratios
+
+
+def _clipped(ratios: list[Fraction], advantage: Any, clip: tuple[Fraction, Fraction]) -> Any:
+    """Return sum_t min(rho A, clip(rho) A) - A of one response."""
+    low, high = clip
+    return sum(min(rho * advantage, min(max(rho, low), high) * advantage) - advantage for rho in ratios)

@@ -157,8 +157,9 @@ def enclose(form: Any, values: Mapping[Any, Fraction]) -> Ends:
         return (Fraction(int(form.p), int(form.q)),) * 2
     if isinstance(form, sp.Sum):
         body, (t, first, last) = form.args
+        always, changing = body.as_independent(t, as_Add=False)
         steps = range(int(enclose(first, values)[0]), int(enclose(last, values)[0]) + 1)
-        return _add(enclose(body, {**values, t: Fraction(k)}) for k in steps)
+        return _multiply([enclose(always, values), _add(enclose(changing, {**values, t: Fraction(k)}) for k in steps)])
     if isinstance(form, sp.exp):
         return _exp(enclose(form.args[0], values))
     if form.is_Pow:
@@ -170,6 +171,10 @@ def enclose(form: Any, values: Mapping[Any, Fraction]) -> Ends:
         return min(low for low, _ in parts), min(high for _, high in parts)
     if not form.is_Mul:
         raise TypeError(f"no certified ends of {form}")
+    return _multiply(parts)
+
+
+def _multiply(parts: Sequence[Ends]) -> Ends:
     ends, *others = parts
     for part in others:
         corners = [a * b for a, b in itertools.product(_distinct(ends), _distinct(part))]
@@ -199,8 +204,8 @@ def _power(base: Ends, exponent: Fraction) -> Ends:
 def _exp(ends: Ends) -> Ends:
     """Enclose so closely that 1 and more may be taken away where the ends are 1e-300."""
     context, margin = _exponentials(), Fraction(1, 2**2200)  # the last bits of mpmath's exp may be wrong
-    low, high = (context.exp(interval(context, min(x, Fraction(1500)))) for x in ends)
-    return rational(low.a) * (1 - margin), INFINITE if ends[1] > 1500 else rational(high.b) * (1 + margin)
+    found = [context.exp(interval(context, min(x, Fraction(1500)))) for x in _distinct(ends)]
+    return rational(found[0].a) * (1 - margin), INFINITE if ends[1] > 1500 else rational(found[-1].b) * (1 + margin)
 
 
 @cache
@@ -248,9 +253,10 @@ def restated(name: str, factor: Fraction = Fraction(1)) -> bool:
     What a rule takes for epsilon, A and so on is the smallest that is proved; that is put into the restatement, too.
     """
     own, form = rule(name), RESTATED[name].subs(_dbar, sp.Min(_eps, _root))
+    used = [(symbol, field) for symbol, field in _SYMBOLS.items() if symbol in form.free_symbols]
     for profile in _grid():
         values = {_T: Fraction(profile.T), _delta: exact(profile.delta or 0.0), _sd: exact(profile.reward_sd.value)}
-        for symbol, field in _SYMBOLS.items():
+        for symbol, field in used:
             resolved = profile.resolve(field, own.family)
             values[symbol] = exact(resolved.value) if resolved else Fraction(0)
         if not _within(own.value(profile), enclose(form, values), factor):

@@ -141,7 +141,7 @@ class Implied:
 
     def apply(self, implication: Implication, family: str) -> Quantity | None:
         """Return what one implication gives, None where what it needs is unknown or the support gap denies it."""
-        if self._support_gap and NEED_SUPPORT.intersection(implication.needs):
+        if self._support_gap and not NEED_SUPPORT.isdisjoint(implication.needs):
             return None
         parts = [self._given(n) if implication.from_given else self.find(n, family) for n in implication.needs]
         found = [part for part in parts if part is not None]

@@ -85,7 +85,8 @@ class Rule:
         if isinstance(gap, str):
             return self._withheld(gap)
         inputs += gap[1]
-        value = round_up(self.formula(quantities) * profile.exact_spread + gap[0])
+        spread = profile.exact_spread
+        value = round_up(self.formula(quantities) * spread + gap[0])
         stands = {name: (standing or {}).get(name, Standing.PROVED) for i in inputs for name in i.given}
         if standing:
             inputs = [replace(i, standing=weakest(stands[name] for name in i.given)) for i in inputs]
@@ -98,7 +99,7 @@ class Rule:
             rests_on=stands,
             assumes=self.assumes,
             inputs=tuple(inputs),
-            vacuous=value >= profile.exact_spread,
+            vacuous=value >= round_up(spread),
         )
 
     def _gap_term(self, profile: Profile) -> tuple[Fraction, tuple[Input, ...]] | str:
