@@ -138,8 +138,10 @@ def _scaled_dot_up(a: FloatArray, b: FloatArray, roundings: int) -> Fraction:
 
     Both are scaled by powers of two to have their largest entry near 1.
     """
-    shift_a, shift_b = (math.frexp(float(x.max(initial=0.0)))[1] for x in (a, b))  # 0 of inf
     both = (a > 0.0) & (b > 0.0)
+    if not both.any():
+        return Fraction(0)
+    shift_a, shift_b = (math.frexp(float(x.max()))[1] for x in (a, b))  # 0 of inf
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         products = np.where(both, np.ldexp(a, -shift_a) * np.ldexp(b, -shift_b), 0.0)
         total, underflowed = float(np.sum(products)), int(np.count_nonzero(both & (products < sys.float_info.min)))
