@@ -86,6 +86,7 @@ def one_by_one(x, y):
         "rollout_zeros": sum(a == 0.0 and b < -1e-3 for a, b in pairs),
         "train_zeros": sum(b == 0.0 and a < -1e-3 for a, b in pairs),
         "positive": sum(a > 1e-6 or b > 1e-6 for a, b in pairs),
+        "told": sum(a < -1e-3 and b < -1e-3 for a, b in pairs),
         "scale": max(1.0, math.fsum(map(abs, d)), math.fsum(abs(g) for g in excess if g < math.inf)),
         "k3s": k3,
         "shortfalls": [max(-g, 0.0) for g in excess],

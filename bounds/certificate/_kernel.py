@@ -148,7 +148,7 @@ def _relation(x: Any, y: Any, total: Any) -> None:
 
 @njit
 def _count(x: Any, y: Any, true_zero: float, above: float, total: Any) -> None:
-    unequal = numbers = other_numbers = zeros = other_zeros = positive = 0
+    unequal = numbers = other_numbers = zeros = other_zeros = positive = told = 0
     for t in range(x.size):
         roll, theta = x[t], y[t]
         unequal += roll != theta
@@ -157,9 +157,11 @@ def _count(x: Any, y: Any, true_zero: float, above: float, total: Any) -> None:
         zeros += (roll == 0.0) & (theta < true_zero)
         other_zeros += (theta == 0.0) & (roll < true_zero)
         positive += (roll > above) | (theta > above)
+        told += (roll < true_zero) & (theta < true_zero)
     total.unequal += unequal
     total.rollout_numbers += numbers
     total.train_numbers += other_numbers
     total.rollout_zeros += zeros
     total.train_zeros += other_zeros
     total.positive += positive
+    total.told += told

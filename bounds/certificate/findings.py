@@ -393,8 +393,8 @@ def _look_ends(part: Part) -> Look:
     tops = {}
     for name, sign, ends in (("d", 1.0, part.sums["largest"]), ("-d", -1.0, -part.sums["least"])):
         i = int(np.argmax(ends))
-        start, stop = part.traces.starts[i : i + 2]
-        where, position = part.traces.locate(int(start + np.argmax(sign * (part.traces.log_ratio)[start:stop])))
+        d, start = sign * part.log_ratio(i), part.traces.starts[i]
+        where, position = part.traces.locate(int(start + np.argmax(d)))
         tops[name] = (float(ends[i]), f"{where}, position {position}")
     return Look(tops=tops)
 
@@ -804,14 +804,20 @@ _WRITTEN: tuple[Callable[[FloatArray], FloatArray], ...] = (
 
 def _look_copied(part: Part) -> Look:
     """Count uncertain tokens at which one policy's log-prob is the other's with fewer digits, if first ones are."""
-    roll, theta = part.traces.rollout, part.traces.train
-    told = np.flatnonzero((roll < TRUE_ZERO) & (theta < TRUE_ZERO))
-    most = 0
-    for fine, coarse in ((roll, theta), (theta, roll)):
+    columns = part.traces.rollout, part.traces.train
+    some, most = _told(*(values[:_MANY] for values in columns)), 0
+    for order in (slice(None), slice(None, None, -1)):
         for write in _WRITTEN:
-            if _is_written(write, fine[told[:_SAMPLE]], coarse[told[:_SAMPLE]]).all():
-                most = max(most, int(_is_written(write, fine[told], coarse[told]).sum()))
-    return _totals(part, "unequal") + Look(sums={"told": float(told.size), "fewer digits": float(most)})
+            if _is_written(write, *(values[:_SAMPLE] for values in some[order])).all():
+                fewer = _is_written(write, *_told(*columns)[order])
+                most = max(most, int(fewer.sum()) if fewer[:_SAMPLE].all() else 0)
+    return _totals(part, "unequal", "told") + Look(sums={"fewer digits": float(most)})
+
+
+def _told(roll: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return both log-probs of the tokens that are uncertain under both policies."""
+    told = np.maximum(roll, theta) < TRUE_ZERO
+    return roll[told], theta[told]
 
 
 def _is_written(write: Callable[[FloatArray], FloatArray], fine: FloatArray, coarse: FloatArray) -> BoolArray:
@@ -935,6 +941,8 @@ def _zeros(name: str) -> Check:
 
 def _look_both_zero(part: Part) -> Look:
     """Count tokens with both log-probs exactly 0, and how many stretches they are."""
+    if part.traces.rollout.size in (part.totals["rollout_numbers"], part.totals["train_numbers"]):
+        return Look(sums={"stretches": 0.0})
     zero = (part.traces.rollout == 0.0) & (part.traces.train == 0.0)
     stretches = np.count_nonzero(zero[1:] > zero[:-1]) + int(zero[0])
     return Look(_seen(part.traces, zero).seen, {"stretches": float(stretches)})
@@ -972,6 +980,8 @@ def _fillers(name: str) -> Check:
     """Return the check for log-probs of one policy so low that no token has them."""
 
     def look(part: Part) -> Look:
+        if part.least[name] >= _IMPOSSIBLE[name]:
+            return Look()
         return _seen(part.traces, getattr(part.traces, name) < _IMPOSSIBLE[name])
 
     def say(s: Summary, look: Look) -> Iterable[Finding]:
@@ -1102,7 +1112,7 @@ _REGRESSION = ("x", "d", "xx", "dd", "xd")
 
 def _look_relation(part: Part) -> Look:
     """Keep sums for the regression, and how well the order of distinct log-probs is that of d, whatever their sizes."""
-    x, d = part.traces.rollout[:_MANY], part.traces.log_ratio[:_MANY]
+    x, d = part.traces.rollout[:_MANY], part.traces.train[:_MANY] - part.traces.rollout[:_MANY]
     x, first = np.unique(x[told := x < TRUE_ZERO], return_index=True)
     order = np.argsort(np.argsort(d[told][first]))
     alike = float(np.corrcoef(np.arange(x.size), order)[0, 1]) if x.size >= _DISTINCT else 0.0
@@ -1137,7 +1147,9 @@ def _cut(end: float, tolerance: float) -> str:
     return f"log {near:g}" if near > 1.0 and abs(ratio / near - 1.0) <= tolerance else ""
 
 
-def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str, then: str) -> Check:
+def _cut_off(
+    name: str, most: Callable[[Part], float], values: Callable[[TraceSet], FloatArray], other: str, then: str
+) -> Check:
     """Return the check for values that end at a round number, and stand there more often than a tail would.
 
     Of honest ones fewer and fewer are nearer and nearer to the largest. In a tiny vocabulary many can be at it: but
@@ -1145,12 +1157,12 @@ def _cut_off(name: str, values: Callable[[TraceSet], FloatArray], other: str, th
     """
 
     def look(part: Part) -> Look:
-        far, traces = values(part.traces), part.traces
-        end = float(far.max())
+        end, traces = float(most(part)), part.traces
         tolerance = _DECIMALS if all(_few_decimals(v[:_SAMPLE]) for v in (traces.rollout, traces.train)) else _SINGLE
         tops = {"end": (end, "")}
         if end <= 0.05 or not (cut := _cut(end, tolerance)):
             return Look(tops=tops)
+        far = values(traces)
         near = far >= end - tolerance
         n, below = int(near.sum()), int(((far >= (1.0 - _CUT) * end) & ~near).sum())
         distinct = np.unique(getattr(traces, other)[near]).size
@@ -1257,13 +1269,22 @@ _DECIDE, _DECIDED_TOKENS = 3, 250  # so many tokens of a log of so many that are
 
 
 def _largest(part: Part) -> Look:
-    """Keep the tokens with the largest part in kl_seq, as many as may decide it."""
-    traces = part.traces
-    values = traces.exact["kl"] if "kl" in traces.exact else k3(traces.log_ratio)
-    few = min(_DECIDE, values.size)
-    most = np.argpartition(values, -few)[-few:].tolist()
+    """Keep the tokens with the largest part in kl_seq, as many as may decide it.
+
+    They are in the responses whose largest parts are as large.
+    """
+    traces, exact = part.traces, part.traces.exact.get("kl")
+    if exact is None:
+        ends = np.maximum(k3(part.sums["least"]), k3(part.sums["largest"]))
+    else:
+        ends = np.maximum.reduceat(exact, traces.starts[:-1])
+    least = np.sort(ends)[-_DECIDE:][0] * (1.0 - 1e-9)  # k3 grows with |d|, but for rounding
+    tokens = np.flatnonzero(np.repeat(ends >= least, traces.lengths))
+    values = k3(traces.train[tokens] - traces.rollout[tokens]) if exact is None else exact[tokens]
+    most = np.argsort(-values, kind="stable")[:_DECIDE]
+    places = [traces.locate(token) for token in tokens[most].tolist()]
     return Look(
-        tops={f"{where}, position {p}": (float(values[k]), "") for k in most for where, p in [traces.locate(k)]}
+        tops={f"{where}, position {p}": (v, "") for (where, p), v in zip(places, values[most].tolist(), strict=True)}
     )
 
 
@@ -1387,10 +1408,10 @@ CHECKS: tuple[Check, ...] = (
     Check("ends", look=_look_ends),
     _zeros("rollout"),
     _zeros("train"),
-    _cut_off("log theta - log roll", lambda t: t.log_ratio, "rollout", _LOWER),
-    _cut_off("log roll - log theta", lambda t: -t.log_ratio, "rollout", _LOWER),
-    _cut_off("-rollout_logprobs", lambda t: -t.rollout, "train", _WRONG),
-    _cut_off("-train_logprobs", lambda t: -t.train, "rollout", _WRONG),
+    _cut_off("log theta - log roll", lambda p: p.sums["largest"].max(), lambda t: t.log_ratio, "rollout", _LOWER),
+    _cut_off("log roll - log theta", lambda p: -p.sums["least"].min(), lambda t: -t.log_ratio, "rollout", _LOWER),
+    _cut_off("-rollout_logprobs", lambda p: -p.least["rollout"], lambda t: -t.rollout, "train", _WRONG),
+    _cut_off("-train_logprobs", lambda p: -p.least["train"], lambda t: -t.train, "rollout", _WRONG),
     Check("mean ratio", _say_mean_ratio),
     Check("refuted", _say_refuted),
     Check("one ratio", _say_one_ratio),

@@ -45,8 +45,8 @@ SUMS = np.dtype([(name, np.float64) for name in (*_SUMMED, "least", "largest")])
 #: Of each response: how many tokens at its end are padding; how many are not certain, and of these the same, or close.
 SIGNS = np.dtype([(n, np.int64) for n in ("tail", "uncertain", "same", "close")])
 _ADDED = ("x", "d", "xx", "dd", "xd")
-_COUNTED = ("unequal", "rollout_numbers", "train_numbers", "rollout_zeros", "train_zeros", "positive")
-#: Of all tokens: sums over d and x = log roll; counts of what is odd, and of what is no 0.
+_COUNTED = ("unequal", "rollout_numbers", "train_numbers", "rollout_zeros", "train_zeros", "positive", "told")
+#: Of all tokens: sums over d and x = log roll; counts of what is odd, of what is no 0, and of uncertain ones.
 TOTALS = np.dtype([(n, np.float64) for n in _ADDED] + [(n, np.int64) for n in _COUNTED])
 
 
@@ -71,7 +71,7 @@ class Part:
 
     ``sums``, ``signs`` [N] and ``totals`` are as :data:`SUMS`, :data:`SIGNS` and :data:`TOTALS` say, ``positions`` and
     ``belonging`` as :func:`position_sums` and :func:`belonging`. ``suprema``: whether to look for the least divergences
-    that single tokens imply (it costs as much as all the rest).
+    that single tokens imply (it costs as much as all the rest). ``least`` is the lowest log-prob of each policy.
     """
 
     traces: TraceSet
@@ -81,6 +81,7 @@ class Part:
     totals: Mapping[str, float]
     belongs: Belonging
     suprema: bool
+    least: Mapping[str, float]
 
     @classmethod
     def of(cls, traces: TraceSet, *, suprema: bool = False, compiled: bool = False) -> Self:
@@ -92,7 +93,13 @@ class Part:
         totals = {name: signs.totals[name][0].item() for name in TOTALS.names or ()}
         positions = position_sums(traces, sums, alike)
         belong = belonging(traces, sums.responses["k3_sum"])
-        return cls(traces, sums.responses, signs.responses, positions, totals, belong, suprema)
+        least = {"rollout": float(traces.rollout.min()), "train": float(traces.train.min())}
+        return cls(traces, sums.responses, signs.responses, positions, totals, belong, suprema, least)
+
+    def log_ratio(self, row: int) -> FloatArray:
+        """Return log theta - log roll of the tokens of one response."""
+        its = slice(self.traces.starts[row], self.traces.starts[row + 1])
+        return self.traces.train[its] - self.traces.rollout[its]
 
     def total(self, values: FloatArray | None) -> FloatArray | None:
         """Return the sums [N] of values [tokens] over each response."""
@@ -169,7 +176,7 @@ def _worst_case_error(part: Part) -> FloatArray:
     both = np.isinf(phi) & np.isinf(whole)
     gap = np.maximum(np.where(both, 0.0, phi) - np.where(both, 0.0, whole), 0.0)
     for i in np.flatnonzero(both):
-        d = traces.log_ratio[traces.starts[i] : traces.starts[i + 1]]
+        d = part.log_ratio(int(i))
         log_sum = float(np.logaddexp.reduce(d))  # of sum rho >= 1 + S
         single = np.count_nonzero(d) == 1  # then 1 + S = P
         gap[i] = 0.0 if single or log_sum <= log_product[i] else np.inf
@@ -432,7 +439,9 @@ def _fill_totals(roll: FloatArray, theta: FloatArray, total: Any) -> None:
         zero = np.flatnonzero(values == 0.0)
         total[f"{name}_numbers"] += values.size - zero.size
         total[f"{name}_zeros"] += np.count_nonzero(other[zero] < TRUE_ZERO)
-    total["positive"] += np.count_nonzero(np.maximum(roll, theta) > POSITIVE)
+    higher = np.maximum(roll, theta)
+    total["positive"] += np.count_nonzero(higher > POSITIVE)
+    total["told"] += np.count_nonzero(higher < TRUE_ZERO)
 
 
 def _count_once(responses: Any, traces: TraceSet) -> None:

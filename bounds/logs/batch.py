@@ -272,6 +272,8 @@ def numbers(values: object, name: str, where: str) -> FloatArray:
     """Return a list of numbers as a flat float64 array; null becomes NaN, which is judged later, under the mask."""
     if isinstance(values, np.ma.MaskedArray):
         raise TraceError(f"{where}: {name} is a masked array; pass plain numbers, and the mask as mask")
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and values.ndim == 1:
+        return values
     if isinstance(values, list) and (packed := _packed(values)) is not None:
         negative = packed.size > 0 and packed.max() < 0.0  # most log-probs are, and no truth value
         if negative or not (((packed == 0.0) | (packed == 1.0)).any() and _has_bools(values, name)):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DRAWN_ONCE = -30.0  # log-probability of a whole response: less probable ones are not drawn twice
+_SOON = 96  # tokens within which most responses are less probable than that
 _TOLD_BY_COARSE = 1.0  # nats, of a token whose log-prob has 8 bits: many others may have the same
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -430,20 +431,31 @@ def beginning(traces: TraceSet) -> npt.NDArray[np.uint64]:
     (0 where none does). A token counts towards that only if its log-prob differs from that of the token before, and of
     bfloat16 little: where tokens are about equally likely, values do not tell them apart.
     """
-    first, roll = traces.starts[:-1], traces.rollout
+    first, lengths = traces.starts[:-1], traces.lengths
+    found = _beginning(traces.rollout, first, np.minimum(lengths, _SOON))
+    rows = np.flatnonzero((found == 0) & (lengths > _SOON))
+    if rows.size:
+        found[rows] = _beginning(traces.rollout, first[rows], lengths[rows])
+    return found
+
+
+def _beginning(values: FloatArray, first: IntArray, lengths: IntArray) -> npt.NDArray[np.uint64]:
+    """Return the numbers of beginnings that end within some lengths."""
+    stops = np.cumsum(lengths)
+    starts = stops - lengths
+    roll = values[np.repeat(first - starts, lengths) + np.arange(stops[-1])]
     other = np.diff(roll, prepend=1.0) != 0.0
-    other[first] = True
+    other[starts] = True
     single = roll.astype(np.float32)
     coarse = (single == roll) & (single.view(np.uint32) & 0xFFFF == 0)
     steps = np.where(other, np.clip(roll, np.where(coarse, -_TOLD_BY_COARSE, -np.inf), 0.0), 0.0)
     sums = np.cumsum(steps)
-    end = np.searchsorted(-sums, -(sums[first] - steps[first] + _DRAWN_ONCE), side="right") + 1
-    known = end <= traces.starts[1:]
-    size = np.where(known, end - first, 1)
-    starts = np.cumsum(size) - size
-    order = np.arange(size.sum()) - np.repeat(starts, size)
-    numbers = (roll[np.repeat(first, size) + order].view(np.uint64) + order.astype(np.uint64)) * _ODD
+    end = np.searchsorted(-sums, -(sums[starts] - steps[starts] + _DRAWN_ONCE), side="right") + 1
+    known = end <= stops
+    order = np.arange(roll.size) - np.repeat(starts, lengths)
+    numbers = (roll.view(np.uint64) + order.astype(np.uint64)) * _ODD
     numbers = (numbers ^ (numbers >> np.uint64(29))) * _ODD
+    numbers[np.arange(roll.size) >= np.repeat(end, lengths)] = 0
     return np.where(known, np.maximum(np.add.reduceat(numbers, starts), np.uint64(1)), np.uint64(0))
 
 
