@@ -171,7 +171,7 @@ def _worst_case_error(part: Part) -> FloatArray:
 
     Where both have overflowed, log(1 + S) <= log P decides, else it is inf, which is never below the truth.
     """
-    phi, log_product, traces = part.sums["k3_sum"], part.sums["log_ratio_sum"], part.traces
+    phi, log_product = part.sums["k3_sum"], part.sums["log_ratio_sum"]
     whole = k3(log_product)
     both = np.isinf(phi) & np.isinf(whole)
     gap = np.maximum(np.where(both, 0.0, phi) - np.where(both, 0.0, whole), 0.0)
