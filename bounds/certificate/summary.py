@@ -236,12 +236,13 @@ class Summary(_Known):
         for name in ("prompt", "by_tokens"):
             vars(self).pop(name, None)
 
-    def _label_numbers(self, name: str, texts: Iterable[str]) -> IntArray:
+    def _label_numbers(self, name: str, texts: Sequence[str]) -> IntArray:
         names = self.labels.setdefault(name, [])
         known = {text: k for k, text in enumerate(names)}
-        numbers = [known.setdefault(text, len(known)) for text in texts]
+        for text in dict.fromkeys(texts):
+            known.setdefault(text, len(known))
         names[:] = known
-        return np.array(numbers, dtype=np.int64)
+        return np.array([known[text] for text in texts], dtype=np.int64)
 
     # --- giving out ------------------------------------------------------------------------------------------------
 

@@ -195,6 +195,8 @@ def natural(text: str) -> list[tuple[str, int]]:
 
 def plain_text(value: object) -> str:
     """Return a name as text; 3 and 3.0 are one."""
+    if type(value) is str:
+        return value
     whole = isinstance(value, float | np.floating) and float(value).is_integer()
     return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
 

@@ -582,7 +582,9 @@ class Trail:
 
     def remember(self, number: npt.NDArray[np.uint64], names: list[str]) -> None:
         """Remember the numbers of responses, and the names of their files."""
-        files = np.array([self._files.setdefault(name, len(self._files)) for name in names], dtype=np.int64)
+        for name in dict.fromkeys(names):
+            self._files.setdefault(name, len(self._files))
+        files = np.array([self._files[name] for name in names], dtype=np.int64)
         slot = number % np.uint64(_SLOTS)
         again = self._seen[slot] == number
         pairs = zip(self._file[slot[again]].tolist(), files[again].tolist(), strict=True)
