@@ -120,6 +120,7 @@ class Checked:
         self.horizon = checker.horizon
         self._known_shape = checker.shape
         self._columns: dict[str, Any] = {}
+        self._ends: dict[str, tuple[float, float]] = {}  # least and largest of a column
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -181,7 +182,11 @@ class Checked:
     def outside(self, name: str, low: float, high: float, rows: BoolArray) -> BoolArray | None:
         """Return which policy tokens of some rows have a value outside a range, or NaN; None where none of all has."""
         values = self.column(name)
-        if values is None or not values.size or (low <= values.min() and values.max() <= high):
+        if values is None or not values.size:
+            return None
+        if name not in self._ends:
+            self._ends[name] = values.min(), values.max()
+        if low <= self._ends[name][0] and self._ends[name][1] <= high:
             return None
         return np.asarray(~((values >= low) & (values <= high)) & np.repeat(rows, self.lengths))
 

@@ -575,8 +575,10 @@ class Trail:
         self.shape = seen.shape
         drawn = fingerprint(part)
         rows = np.flatnonzero(seen.used)[drawn > 0]
-        prompts = (zlib.crc32(str(seen.prompts[row]).encode()) for row in rows.tolist())
-        number = np.maximum(drawn[drawn > 0] + np.fromiter(prompts, np.uint64, rows.size), np.uint64(1))
+        prompts = [seen.prompts[row] for row in rows.tolist()]
+        codes = {prompt: zlib.crc32(str(prompt).encode()) for prompt in dict.fromkeys(prompts)}
+        of_prompts = np.fromiter(map(codes.__getitem__, prompts), np.uint64, rows.size)
+        number = np.maximum(drawn[drawn > 0] + of_prompts, np.uint64(1))
         names = [str(file.path)] * rows.size if file is not None else [seen.batch.rows["file"][row] for row in rows]
         self.remember(number, names)
 
