@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bounds._checks import FloatArray, IntArray
+from bounds._checks import BoolArray, FloatArray, IntArray
 from bounds.certificate.belonging import Belonging, belonging
 from bounds.divergence.rows import k2, k3
 from bounds.logs.traces import NO_PROMPT_TEXT, TraceSet, beginning, fingerprint
@@ -419,13 +419,18 @@ def _fill_copies(roll: FloatArray, theta: FloatArray, starts: IntArray, response
 
 def _fill_tails(roll: FloatArray, theta: FloatArray, starts: IntArray, tail: IntArray) -> None:
     last = starts[1:] - 1
-    nothing = (np.abs(theta - roll) <= ALIKE) & ((roll == 0.0) | (theta == 0.0))
-    empty = nothing | ((theta == roll) & (roll < IMPROBABLE) & (roll == np.repeat(roll[last], np.diff(starts))))
-    for i in np.flatnonzero(empty[last]):
+    for i in np.flatnonzero(_empty(roll[last], theta[last], roll[last])):
         its = slice(starts[i], starts[i + 1])
-        n = empty[its].size if empty[its].all() else int(np.argmin(empty[its][::-1]))
+        empty = _empty(roll[its], theta[its], roll[last[i]])
+        n = empty.size if empty.all() else int(np.argmin(empty[::-1]))
         before = starts[i + 1] - n - 1
         tail[i] = n if before < starts[i] or abs(roll[before] - roll[before + 1]) > ABRUPT else 0
+
+
+def _empty(roll: FloatArray, theta: FloatArray, last: FloatArray) -> BoolArray:
+    """Return whether tokens can be padding of a response with this last log-prob of roll."""
+    nothing = (np.abs(theta - roll) <= ALIKE) & ((roll == 0.0) | (theta == 0.0))
+    return np.asarray(nothing | ((theta == roll) & (roll < IMPROBABLE) & (roll == last)))
 
 
 def _fill_totals(roll: FloatArray, theta: FloatArray, total: Any) -> None:
