@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import bounds
-from bounds.logs.traces import LeftOut, Seen
+from bounds.logs.traces import LeftOut, Seen, TraceSet, beginning
 
 
 def record(rollout, train, **more):
@@ -721,3 +721,20 @@ def test_findings_say_on_how_much_and_to_what_effect():
     }
     titles = [titles[0] for titles, _ in result.tables()]
     assert "seen in the log" in titles
+
+
+def test_a_response_has_the_same_beginning_wherever_it_stands():
+    """Also where its sum reaches the limit but for rounding, and where it takes many tokens to tell."""
+    rng = np.random.default_rng(0)
+    rows = [np.round(-rng.exponential(mean, n), 1) for mean in (0.02, 0.3, 3.0) for n in (1, 95, 97, 400, 3000)]
+    rows += [np.tile([-0.1 * k, -0.1 * k - 0.1], 250) for k in range(1, 10)]
+
+    def beginnings(values):
+        starts = np.concatenate([[0], np.cumsum([v.size for v in values])])
+        roll = np.concatenate(values)
+        return beginning(TraceSet(roll, roll, starts, np.arange(len(values)), (), 0)).tolist()
+
+    alone = [beginnings([row])[0] for row in rows]
+    assert beginnings(20 * rows) == 20 * alone
+    known = [key for key in alone if key]
+    assert 6 <= len(set(known)) == len(known) < len(rows)

@@ -431,32 +431,31 @@ def beginning(traces: TraceSet) -> npt.NDArray[np.uint64]:
     (0 where none does). A token counts towards that only if its log-prob differs from that of the token before, and of
     bfloat16 little: where tokens are about equally likely, values do not tell them apart.
     """
-    first, lengths = traces.starts[:-1], traces.lengths
-    found = _beginning(traces.rollout, first, np.minimum(lengths, _SOON))
-    rows = np.flatnonzero((found == 0) & (lengths > _SOON))
-    if rows.size:
-        found[rows] = _beginning(traces.rollout, first[rows], lengths[rows])
+    found, rows, most = np.zeros(len(traces), dtype=np.uint64), np.arange(len(traces)), _SOON
+    while rows.size:
+        found[rows] = _beginning(traces.rollout, traces.starts[rows], np.minimum(traces.lengths[rows], most))
+        rows = rows[(found[rows] == 0) & (traces.lengths[rows] > most)]
+        most *= 4
     return found
 
 
-def _beginning(values: FloatArray, first: IntArray, lengths: IntArray) -> npt.NDArray[np.uint64]:
-    """Return the numbers of beginnings that end within some lengths."""
-    stops = np.cumsum(lengths)
-    starts = stops - lengths
-    roll = values[np.repeat(first - starts, lengths) + np.arange(stops[-1])]
-    other = np.diff(roll, prepend=1.0) != 0.0
-    other[starts] = True
-    single = roll.astype(np.float32)
-    coarse = (single == roll) & (single.view(np.uint32) & 0xFFFF == 0)
-    steps = np.where(other, np.clip(roll, np.where(coarse, -_TOLD_BY_COARSE, -np.inf), 0.0), 0.0)
-    sums = np.cumsum(steps)
-    end = np.searchsorted(-sums, -(sums[starts] - steps[starts] + _DRAWN_ONCE), side="right") + 1
-    known = end <= stops
-    order = np.arange(roll.size) - np.repeat(starts, lengths)
-    numbers = (roll.view(np.uint64) + order.astype(np.uint64)) * _ODD
+def _beginning(roll: FloatArray, first: IntArray, lengths: IntArray) -> npt.NDArray[np.uint64]:
+    """Return the numbers of beginnings that end within some lengths, each summed from its own first token."""
+    order = np.arange(lengths.max())
+    inside = order < lengths[:, None]
+    x = np.where(inside, roll[np.minimum(first[:, None] + order, roll.size - 1)], 0.0)
+    single = x.astype(np.float32)
+    coarse = (single == x) & (single.view(np.uint32) & 0xFFFF == 0)
+    steps = np.clip(x, np.where(coarse, -_TOLD_BY_COARSE, -np.inf), 0.0)
+    steps[:, 1:][x[:, 1:] == x[:, :-1]] = 0.0
+    likely = np.cumsum(steps, axis=1) >= _DRAWN_ONCE
+    known = ~likely[:, -1]
+    needed = np.pad(likely[known, :-1], ((0, 0), (1, 0)), constant_values=True)
+    numbers = (x[known].view(np.uint64) + order.astype(np.uint64)) * _ODD
     numbers = (numbers ^ (numbers >> np.uint64(29))) * _ODD
-    numbers[np.arange(roll.size) >= np.repeat(end, lengths)] = 0
-    return np.where(known, np.maximum(np.add.reduceat(numbers, starts), np.uint64(1)), np.uint64(0))
+    found = np.zeros(first.size, dtype=np.uint64)
+    found[known] = np.maximum(np.where(needed, numbers, np.uint64(0)).sum(axis=1), np.uint64(1))
+    return found
 
 
 def _prompt_text(prompts: Sequence[Any]) -> npt.NDArray[Any] | None:
