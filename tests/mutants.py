@@ -26,7 +26,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import accumulate, zip_longest
@@ -154,10 +154,14 @@ def _changed(node: ast.expr) -> Iterator[str]:
     yield f"({ast.unparse(copy)})"
 
 
-def drawn(folders: list[str], count: int, seed: int) -> list[Mutant]:
+def files(folders: Iterable[str]) -> list[Path]:
+    """Return the files of folders of ``bounds``, below the root."""
+    return sorted(f.relative_to(ROOT) for folder in folders for f in (ROOT / "bounds" / folder).glob("*.py"))
+
+
+def drawn(folders: Iterable[str], count: int, seed: int) -> list[Mutant]:
     """Return mutants at random, each place as likely as any other."""
-    files = sorted(f.relative_to(ROOT) for folder in folders for f in (ROOT / "bounds" / folder).glob("*.py"))
-    every = [mutant for file in files for mutant in mutants(file)]
+    every = [mutant for file in files(folders) for mutant in mutants(file)]
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
@@ -197,8 +201,11 @@ class Reach:
         self.kept.write_bytes(pickle.dumps((self.imports, self.seconds, dict(self.entered))))
 
     def run(self) -> int:
-        """Run all tests."""
+        """Import the folders, and run all tests."""
         self.imports = self.watch()
+        for file in files(FOLDERS):
+            importlib.import_module(".".join(file.with_suffix("").parts))
+        sys.settrace(None)
         return pytest.main([*OPTIONS], plugins=[self])
 
     def lives(self, mutant: Mutant) -> bool:
@@ -207,12 +214,16 @@ class Reach:
         return place in self.entered and place not in self.imports and b"njit" not in mutant.file.read_bytes()
 
     def tests(self, mutant: Mutant, limit: float) -> list[str]:
-        """Return the tests that enter a mutant's function or its file: the quickest, up to a limit in seconds."""
+        """Return the tests that enter a mutant's function or its file, and then those beside them, up to some seconds.
+
+        Those beside them may use what an earlier test has left in a cache.
+        """
         file = str(Path.cwd() / mutant.file)
         of_file = set().union(*(tests for (name, _), tests in self.entered.items() if name == file))
-        every = sorted(
-            self.entered.get((file, mutant.function)) or of_file or self.seconds, key=self.seconds.__getitem__
-        )
+        entering = self.entered.get((file, mutant.function)) or of_file or set(self.seconds)
+        places = {test.partition("::")[0] for test in entering}
+        beside = (test for test in self.seconds if test.partition("::")[0] in places)
+        every = sorted(beside, key=lambda test: (test not in entering, self.seconds[test]))
         sums = accumulate(self.seconds[test] for test in every)
         return [test for test, used in zip(every, sums, strict=True) if used <= limit] or every[:1]
 
@@ -236,8 +247,8 @@ class Trials:
 
         def run(tests: list[str]) -> int:
             sys.dont_write_bytecode = True
-            files = sorted({test.partition("::")[0] for test in tests})
-            return pytest.main([*OPTIONS, *files], plugins=[Chosen(tests)])
+            paths = sorted({test.partition("::")[0] for test in tests})
+            return pytest.main([*OPTIONS, *paths], plugins=[Chosen(tests)])
 
         mutant.file.write_bytes(mutant.apply(source))
         self.judge(mutant, run)

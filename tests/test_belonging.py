@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bounds
-from bounds.certificate.belonging import belonging
+from bounds.certificate.belonging import _Stretch, belonging
 from bounds.certificate.findings import Kind, findings
 from bounds.certificate.statistics import token_sums
 from bounds.certificate.summary import Summary
@@ -245,3 +245,14 @@ def test_a_log_of_unrelated_columns_says_so():
         row["train_logprobs"] = other["train_logprobs"]
     (finding,) = (f for kind, f in found(log).items() if kind is Kind.MISALIGNED)
     assert finding.text.startswith("over the whole log, train_logprobs tell nothing of rollout_logprobs")
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "said"),
+    [(0, 20, "as a whole"), (5, 20, "as a whole"), (6, 20, "from position 6 on"), (6, 15, "from position 6 on"),
+     (6, 14, "at positions 6-13")],
+)  # fmt: skip
+def test_where_a_stretch_stands(start, stop, said):
+    """Of twenty tokens, at ends that are known within three: five of them say nothing about the rest."""
+    log = bounds.TraceSet.from_records(rows(1, 20))
+    assert _Stretch(1.0, 0, start, stop).place(log, 0, slack=3) == said

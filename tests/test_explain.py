@@ -240,6 +240,9 @@ def test_the_same_prompts_are_compared_prompt_by_prompt(traces):
     assert (i.value, i.low, i.high) == pytest.approx((np.mean(differences), low, high))
     assert i.standing is Standing.ESTIMATED
     assert "kl_seq is higher in the second" in c.sentence()
+    assert f"kl_seq is higher in the second ({i.texts()[0]})" in c.sentence()
+    shown = {cells[0]: cells[1:] for cells, _ in c.tables()[0][1]}["kl_seq"]
+    assert shown == [str(i), c["kl_seq"].first.texts()[0], c["kl_seq"].second.texts()[0]]
 
 
 def test_other_prompts_are_compared_as_independent(traces):
