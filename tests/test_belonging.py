@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import corruptions
 import honest_logs
@@ -11,7 +12,7 @@ import pytest
 from scipy.stats import binomtest
 
 import bounds
-from bounds.certificate.belonging import _Stretch, belonging
+from bounds.certificate.belonging import _Some, _Stretch, belonging
 from bounds.certificate.findings import Kind, findings
 from bounds.certificate.statistics import token_sums
 from bounds.certificate.summary import Summary
@@ -256,3 +257,9 @@ def test_where_a_stretch_stands(start, stop, said):
     """Of twenty tokens, at ends that are known within three: five of them say nothing about the rest."""
     log = bounds.TraceSet.from_records(rows(1, 20))
     assert _Stretch(1.0, 0, start, stop).place(log, 0, slack=3) == said
+
+
+def test_the_best_stretch_is_of_one_response():
+    """A hundred lost in the first response are no gain of the second."""
+    two = SimpleNamespace(size=np.array([2, 2]), starts=np.array([0, 2, 4]))
+    assert _Some.best(two, np.array([-100.0, 50.0, 3.0, -5.0])).tolist() == [50.0, 3.0]

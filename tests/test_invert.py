@@ -122,3 +122,10 @@ def test_command(capsys):
     assert '"mean_kl_token": 0.0001220703125' in capsys.readouterr().out
     assert main(["largest", "delta", "--target", "0.5"]) == 2
     assert "largest needs --T" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_why_no_rule_can_be_asked_is_of_the_rules_that_were_asked(published):
+    with pytest.raises(ValueError, match="rule can be evaluated with what is known: needs epsilon") as refused:
+        bounds.largest("T", target=0.1, chi2_max=0.01, support_gap=0.1, published=published)
+    assert ("chi2 is infinite" in str(refused.value)) is not published

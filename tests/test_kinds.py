@@ -12,7 +12,7 @@ from test_findings import changed, cut_off, half, log, summary_of, with_value
 
 import bounds
 from bounds.certificate.causes import ADVICE, likely
-from bounds.certificate.findings import Kind, findings
+from bounds.certificate.findings import Kind, _beyond_rate, _bfloat16, findings
 from bounds.cli import COMMANDS
 
 ROLL, TRAIN = "rollout_logprobs", "train_logprobs"
@@ -436,3 +436,21 @@ def test_half_precision_says_its_floor_beside_kl_seq():
     (found,) = findings(summary)
     step = np.abs(np.concatenate([row[ROLL] for row in rows])).mean() / 256.0
     assert f"{12 * step**2 / 6:.2g} per response, where kl_seq (k3) is {summary['k3_sum'].mean():.2g}" in found.text
+
+
+def test_numbers_between_two_of_half_precision_go_to_the_even_one():
+    """With 8 bits there is nothing between 1, 1 + 2/256 and 1 + 4/256."""
+    between = 1.0 + np.array([1.0, 2.0, 3.0, 0.99, 1.01]) / 256.0
+    assert _bfloat16(between).tolist() == (1.0 + np.array([0.0, 2.0, 4.0, 0.0, 2.0]) / 256.0).tolist()
+    assert half_even(between)[3:].tolist() == _bfloat16(between)[3:].tolist()
+
+
+def test_hits_beyond_the_usual_by_hand():
+    """The evidence is n KL(share || rate), rate the one whose odds are eight times the usual, or a twentieth."""
+    few, one = np.array([0.0, 0.0, 10.0, 0.0]), np.array([1.0, 0.0, 0.0])
+    many = np.array([10.0, 10.0, 100.0, 10.0])
+    found = [_beyond_rate(few, np.full(4, 100.0)), _beyond_rate(many, np.full(4, 100.0))]
+    ten_of_hundred = 100.0 * (0.1 * math.log(0.1 / 0.05) + 0.9 * math.log(0.9 / 0.95))
+    assert found[0] == pytest.approx(np.array([0.0, 0.0, ten_of_hundred, 0.0]))
+    assert found[1] == pytest.approx(np.array([0.0, 0.0, 100.0 * math.log(1.7 / 0.8), 0.0]))
+    assert _beyond_rate(one, np.array([1.0, 100.0, 100.0])) == pytest.approx([math.log(20.0), 0.0, 0.0])
