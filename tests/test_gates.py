@@ -293,6 +293,22 @@ def test_limits_that_cross_meet_nothing_though_each_certificate_has_one_only():
     assert all(g.met is Met.UNDECIDED and "is above the upper limit" in g.why for g in apart)
 
 
+def test_both_estimates_of_the_divergence_have_to_meet_a_gate():
+    """Theta raised tokens that nobody sampled, so that it lowered all others; their noise hides it from mean rho."""
+    moved = {"rollout_logprobs": -2.0, "train_logprobs": -2.003}
+    records = [{**row, **{name: row[name] + by for name, by in moved.items()}} for row in rows(noise=0.3)]
+    raised = bounds.TraceSet.from_records(records, horizon=16, train_policy="before-update")
+    c = bounds.certify(raised, side="upper")
+    end, k1 = c.estimates["kl_seq"].high, c.estimates["kl_seq_k1"].value
+    assert end < k1 == c.best_upper.value
+    limits = (0.9 * end, (end + k1) / 2.0, 1.01 * k1)
+    below, between, above = asked(raised, *(f"kl_seq<={limit}" for limit in limits))
+    assert (between.met, above.met) == (Met.UNDECIDED, Met.YES)
+    assert "k1, its other estimate, is 0.58" in between.why
+    assert "k1" not in below.why
+    assert [g.met for g in asked(raised, *(f"b_star<={limit}" for limit in limits[1:]))] == [Met.UNDECIDED, Met.YES]
+
+
 def test_the_whole_error_is_on_the_side_that_is_asked():
     both = bounds.certify(log())
     lower, upper = (bounds.certify(log(), side=side) for side in ("lower", "upper"))

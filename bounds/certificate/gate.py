@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -51,7 +52,7 @@ def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: fl
     """Say whether a quantity is "<=" or ">=" its limit, from certificates whose error is all on the named side.
 
     It is met where the whole interval is, refuted where all of it is beyond, and else undecided; so it is where
-    something in the log speaks against what the quantity rests on.
+    something in the log speaks against what the quantity rests on, or where kl_seq is by k3 and k1 is beyond.
 
     Raises
     ------
@@ -74,6 +75,9 @@ def gate(lower: Certificate, upper: Certificate, name: str, sign: str, limit: fl
     if end is None:
         unknown = "nothing more than optimistic is known of it" if name.startswith("b_star") else "this log shows none"
         return Gate(required, Met.UNDECIDED, upper.reasons.get(name, unknown))
+    if name == "kl_seq" and sign == "<=" and end <= limit < (k1 := _by_k1(upper)):
+        why = f"k1, its other estimate, is {shown(k1, 4)}: theta may have raised tokens that nobody sampled"
+        return Gate(required, Met.UNDECIDED, why)
     held = end <= limit if sign == "<=" else end >= limit
     refuted = not held and other is not None and (other > limit if sign == "<=" else other < limit)
     which, at = (far, other) if refuted and other is not None else (near, end)
@@ -87,6 +91,12 @@ def _off(c: Certificate, name: str) -> float:
     """Return by how much half precision may have moved a gain, or added to a divergence."""
     scale = 1.0 if name.startswith("kl_seq") else c.table.reward_spread
     return scale * c.rounding if name.startswith((*_MOVED, *_RAISED)) else 0.0
+
+
+def _by_k1(c: Certificate) -> float:
+    """Return D by k1, which counts tokens that theta raised and nobody sampled, where D is by k3; B* counts them."""
+    kl, k1, k3 = (c.estimates.get(n) for n in ("kl_seq", "kl_seq_k1", "kl_seq_k3"))
+    return -math.inf if k1 is None or kl != k3 else k1.value
 
 
 def crossed(lower: Certificate, upper: Certificate) -> Finding | None:
