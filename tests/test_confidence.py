@@ -676,3 +676,10 @@ def test_one_value_that_is_no_number_leaves_no_standard_error():
     overflows = leave_one_out(np.array([1.0, 0.0]), np.array([math.inf, 1.0]), np.array([0, 0]), 0.9)
     assert (overflows.low, overflows.high) == (-math.inf, math.inf)
     assert "P overflows" in overflows.method
+
+
+def test_a_sum_of_values_without_a_lower_limit_has_an_upper_end_only():
+    values, weight = np.array([0.1, 0.2, 0.3]), np.ones(3)
+    assert betting_sum(values, weight, 1.0, 0.95, low=-math.inf).low == -math.inf
+    capped = betting_sum(values, weight, 1.0, 0.95, low=-math.inf, high=5.0)
+    assert capped.low == -math.inf < 0.6 < capped.high < 15.0

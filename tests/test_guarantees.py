@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import bounds
+from bounds._text import shown
 from bounds.certificate.estimates import estimate
 from bounds.certificate.guarantees import HYPOTHESES, Gain, guarantees, masked, of_steps
 from bounds.certificate.kept import acceptance, kept, scaled
@@ -632,14 +633,18 @@ def test_one_prompt_is_spoken_of_by_itself():
     assert "prompts (if all are like these" not in c.sentence()
 
 
-def test_the_mask_that_would_do_is_said():
-    rows = [(f"p{i}", float(i % 2), [0.3 if i % 2 else -0.4]) for i in range(30)]
-    rows += [(f"q{i}", 1.0, [1.5, -1.5]) for i in range(8)]
+@pytest.mark.parametrize(("prompts", "others", "said"), [(30, 8, False), (8, 3, True)])
+def test_the_mask_that_would_do_is_said(prompts, others, said):
+    """Where it rejects more reward than what is kept gains, and nothing is guaranteed."""
+    rows = [(f"p{i}", float(i % 2), [0.3 if i % 2 else -0.4]) for i in range(prompts)]
+    rows += [(f"q{i}", 1.0, [1.5, -1.5]) for i in range(others)]
     c = bounds.certify(log(rows), mask="seq_max_k2<=0.5", assume={"absolutely_continuous": True})
-    kept, rejected = 15 * 0.3 / 38, 8 / 38
+    kept, rejected = prompts / 2 * 0.3 / len(rows), others / len(rows)
     assert (c.guarantees.kept_gain, c.guarantees.rejected_reward) == pytest.approx((kept, rejected))
-    said = "a mask that rejects less reward than E[M R log P]" in c.sentence()
-    assert said is (c.improvement.low <= 0.0)
+    text = f"a mask that rejects less reward than E[M R log P] = {kept:.3g} (it rejects {rejected:.3g})"
+    assert (text in c.sentence()) is (c.improvement.low <= 0.0) is said
+    at_the_upper = f"; at their upper 95% limits {shown(c.best_upper.value)}; the published B* is"
+    assert at_the_upper in c.sentence()
 
 
 def test_a_guarantee_that_rests_on_an_assumption_says_so():
