@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -12,6 +13,7 @@ from scipy import stats
 import bounds
 from bounds.divergence.rows import k3
 from bounds.logs import example_path
+from bounds.rules.arrays import curve_array
 
 
 def log(lengths_by_prompt, seed=0, **fields):
@@ -111,3 +113,18 @@ def test_parts_that_log_different_columns_are_refused_by_their_place():
     whole = bounds.example_traces()
     with pytest.raises(bounds.TraceError, match=r".*: chi2, kl, tv is logged for some responses and not for others"):
         bounds.by_position([whole, replace(whole, exact={})])
+
+
+def test_the_tangents_of_the_curve_lie_above_it_where_they_touch_it():
+    """At r = (k + 1/2) / 256, by mpmath: above the largest TV of the KL 2 r^2, by less than forty roundings."""
+
+    def kl_and_tv(s):
+        shift = mpmath.coth(s) - 1 / s
+        kl = mpmath.log(s / mpmath.sinh(s)) + s * mpmath.coth(s) - (s / mpmath.sinh(s)) ** 2
+        return kl, s / 2 * (1 - shift**2)
+
+    with mpmath.workdps(40):
+        kls = 2.0 * ((np.arange(5, 340, 12) + 0.5) / 256.0) ** 2
+        for kl, found in zip(kls.tolist(), curve_array(kls).tolist(), strict=True):
+            s = mpmath.findroot(lambda s, kl=kl: kl_and_tv(s)[0] - kl, (1e-3, 60), solver="anderson", tol=1e-70)
+            assert kl_and_tv(s)[1] < found < kl_and_tv(s)[1] * (1 + 40 * mpmath.mpf(2) ** -53)
