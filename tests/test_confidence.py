@@ -683,3 +683,13 @@ def test_a_sum_of_values_without_a_lower_limit_has_an_upper_end_only():
     assert betting_sum(values, weight, 1.0, 0.95, low=-math.inf).low == -math.inf
     capped = betting_sum(values, weight, 1.0, 0.95, low=-math.inf, high=5.0)
     assert capped.low == -math.inf < 0.6 < capped.high < 15.0
+
+
+@pytest.mark.parametrize(
+    ("values", "prompt"),
+    [([1.0], [0]), ([1.0, 2.0], [0, 0]), ([1e200, 2.0, 3.0], [0, 1, 2]), ([math.inf, 2.0, 3.0], [0, 1, 2])],
+    ids=["one response", "one prompt", "no standard error", "no mean"],
+)
+def test_where_there_is_no_standard_error_nothing_is_said(values, prompt):
+    found = clustered_mean(np.array(values), np.array(prompt), 0.95)
+    assert (found.low, found.high) == (-math.inf, math.inf)

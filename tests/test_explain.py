@@ -285,6 +285,12 @@ def test_several_logs_are_held_against_the_first(traces):
     assert many.others["near"].to_dict() == bounds.compare(traces, logs[1]).to_dict()
     assert many.told_apart("kl_seq", all_of_them=False) == "higher in further"
     assert [row[0][0] for row in many.short()[0][1]] == ["now", "further, less that", "near, less that"]
+    cells, clear = next((cells, clear) for cells, clear in many.tables()[0][1] if cells[0] == "kl_seq")
+    assert (cells[2:], clear) == ([str(c["kl_seq"].difference) for c in many.others.values()], True)
+    assert [c["kl_seq"].clear for c in many.others.values()] == [True, False]
+    by_prompt = np.bincount(traces.prompt, -np.add.reduceat(traces.log_ratio, traces.starts[:-1]))
+    k1 = (by_prompt / np.bincount(traces.prompt)).mean()
+    assert many.others["near"]["kl_seq_k1"].first.value == pytest.approx(k1)
     titles = [ax.get_title("left") for ax in bounds.plot_comparison(many)]
     assert len(titles) == 3
     assert all(title.endswith(" in now") for title in titles)

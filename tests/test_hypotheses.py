@@ -95,6 +95,7 @@ def test_groups_of_two_by_hand():
     any_law = dirichlet_multinomial(np.full(3, 0.5), 6).pmf(groups) / ways
     wealth = math.log((known + any_law) / 2.0) - likeliest
     assert wealth - 1.1 < filtered(groups) < wealth
+    assert filtered(np.zeros(3, dtype=np.int64)) == 0.0
 
 
 def test_fixed_strata_are_not_spoken_against():

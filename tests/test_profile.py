@@ -240,6 +240,8 @@ def test_nothing_is_filled_from_nothing():
     assert profile.resolve("kl_seq", "sharp") is None  # chi2(theta||roll) does not bound KL(roll||theta)
     assert profile.resolve("epsilon") is None
     assert profile.resolve("epsilon", "sharp").how == "sqrt(chi2_max)/2"
+    root = math.sqrt(0.1) / 2
+    assert root <= profile.resolve("epsilon", "sharp").value < root * (1 + 1e-15)
 
 
 def test_published_rules_take_a_given_value_and_sharp_rules_the_smallest():
