@@ -304,6 +304,10 @@ def test_one_prompt_has_no_interval_and_other_ranges_no_difference():
     one = bounds.TraceSet.from_records(list(records([3])), horizon=64)
     i = bounds.compare(one, one)["kl_seq"].difference
     assert (i.low, i.high) == (-math.inf, math.inf)
+    two = bounds.TraceSet.from_records(list(records([3, 3])), horizon=64)
+    other = bounds.TraceSet.from_records(list(records([3, 3], seed=1)), horizon=64)
+    of_two = bounds.compare(two, other)["kl_seq"].difference
+    assert -math.inf < of_two.low < of_two.high < math.inf
     other = bounds.TraceSet.from_records(list(records([3])), horizon=64, reward_range=(0.0, 2.0))
     with pytest.raises(bounds.TraceError, match="rewards in"):
         bounds.compare(one, other)

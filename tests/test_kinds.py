@@ -454,3 +454,35 @@ def test_hits_beyond_the_usual_by_hand():
     assert found[0] == pytest.approx(np.array([0.0, 0.0, ten_of_hundred, 0.0]))
     assert found[1] == pytest.approx(np.array([0.0, 0.0, 100.0 * math.log(1.7 / 0.8), 0.0]))
     assert _beyond_rate(one, np.array([1.0, 100.0, 100.0])) == pytest.approx([math.log(20.0), 0.0, 0.0])
+
+
+def test_mass_that_is_missing_shows_through_noise():
+    """Theta gave a twentieth of its mass to tokens that roll never draws; at other tokens both differ either way."""
+
+    def lowered(k, row):
+        d = np.random.default_rng(k).normal(math.log(0.95) - 0.005, 0.1, row["rollout_logprobs"].size)
+        return {
+            name: row["rollout_logprobs"] - 1.0 + by for name, by in (("rollout_logprobs", 0.0), ("train_logprobs", d))
+        }
+
+    rows = changed(log(prompts=64, group=8), lowered)
+    ratio = np.mean([np.exp(row["train_logprobs"] - row["rollout_logprobs"]).mean() for row in rows])
+    (found,) = (f.text for f in findings(summary_of(rows)) if f.kind is Kind.SUPPORT_GAP)
+    assert found.startswith(f"the mean ratio theta/roll of a token, {ratio:.6g}, is clearly below 1: theta has mass")
+
+
+def test_prompts_that_lack_a_response_are_counted():
+    rows = [row for k, row in enumerate(log(prompts=200, group=4, tokens=2)) if k not in (3, 7)]
+    (found,) = (f for f in findings(summary_of(rows)) if f.kind is Kind.MISSING)
+    assert (found.count, found.text[:31]) == (2, "2 of 200 prompts have fewer or ")
+
+
+def test_pairs_of_one_prompt_with_paths_are_ungrouped():
+    pairs = log(prompts=40, group=2, **OWN_ID, prompt_tokens=with_path)
+    assert [f.count for f in findings(summary_of(pairs)) if f.kind is Kind.UNGROUPED] == [80]
+
+
+def test_rows_without_the_tokens_of_their_prompt_are_not_grouped_by_them():
+    some = log(**OWN_ID, prompt_tokens=lambda i, k: prompt(i) if k else None)
+    assert summary_of(log(**OWN_ID, prompt_tokens=prompt)).by_tokens
+    assert not summary_of(some).by_tokens
