@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ Record = Mapping[str, Any]
 
 _WAITING = 2**31  # bytes that may wait for the disk; more say that it does not keep up
 _REMEMBERED = 2**17  # responses by which a further pass over a batch is recognised
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # a disk says, as buckets do that are mounted
 _FILE = re.compile(r"step_(\d+)_rank_(\d+)\.parquet")
 
 
@@ -139,9 +141,9 @@ def _put(unfinished: Path, path: Path) -> None:
     """Give a file its name, where no file has it."""
     try:
         os.link(unfinished, path)  # which, unlike a move, never replaces a file
-    except FileExistsError:
-        raise
-    except OSError:  # a disk without hard links, as buckets are when they are mounted
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
         if path.exists():
             raise FileExistsError(path) from None
         unfinished.replace(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -111,7 +112,7 @@ def test_short_answers_drawn_twice_are_logged_twice(tmp_path, said):
 @pytest.mark.parametrize("hard_links", [True, False])
 def test_a_restart_goes_on_and_overwrites_nothing(hard_links, tmp_path, said, monkeypatch):
     def refused(*_):
-        raise PermissionError("Operation not permitted")
+        raise OSError(errno.EPERM, "Operation not permitted")
 
     if not hard_links:
         monkeypatch.setattr(os, "link", refused)
