@@ -100,7 +100,7 @@ def filtered(groups: IntArray) -> float:
     Ramdas, Balakrishnan 2020 (PNAS 117).
 
     Of groups of 8 whose ends were dropped 256 show it where success rates are flat or two-sided, 512 where they are
-    beta(2, 2); 64 show nothing: so many look like prompts of middling difficulty.
+    beta(2, 2); 64 show nothing: so few look like prompts of middling difficulty.
 
     Examples
     --------
