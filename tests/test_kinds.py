@@ -12,8 +12,9 @@ from test_findings import changed, cut_off, half, log, summary_of, with_value
 
 import bounds
 from bounds.certificate.causes import ADVICE, likely
-from bounds.certificate.findings import Kind, _beyond_rate, _bfloat16, findings
+from bounds.certificate.findings import Kind, _beyond_rate, _bfloat16, findings, mask_findings
 from bounds.cli import COMMANDS
+from bounds.masks.mask import Mask
 
 ROLL, TRAIN = "rollout_logprobs", "train_logprobs"
 WIDE = {"reward_range": (-9.0, 9.0)}
@@ -486,3 +487,24 @@ def test_rows_without_the_tokens_of_their_prompt_are_not_grouped_by_them():
     some = log(**OWN_ID, prompt_tokens=lambda i, k: prompt(i) if k else None)
     assert summary_of(log(**OWN_ID, prompt_tokens=prompt)).by_tokens
     assert not summary_of(some).by_tokens
+
+
+@pytest.mark.parametrize(("tokens", "one_ratio"), [(2, False), (3, True)])
+def test_one_ratio_at_three_tokens_is_no_chance(tokens, one_ratio):
+    roll = -1.0 - np.arange(tokens)
+    row = {"prompt_id": "a", "reward": 1.0, "rollout_logprobs": roll, "train_logprobs": roll - 0.5}
+    assert (Kind.SUPPORT_GAP in kinds([row])) is one_ratio
+
+
+def test_one_version_of_the_weights_is_no_mixture():
+    one, two = (log(weight_version=lambda i, k, of=of: f"v{i % of}") for of in (1, 2))
+    assert [summary_of(rows).several_steps for rows in (one, two)] == [False, True]
+
+
+def test_only_a_token_that_trainers_clamp_is_said_of_a_mask():
+    """They clamp |d| at 20."""
+    mask, roll = Mask.parse("seq_max_k2<=0.05"), log()[0]["rollout_logprobs"][1]
+    for d, clamped in ((19.0, False), (21.0, True)):
+        found = mask_findings(summary_of(with_value("train_logprobs", (0,), 1, roll - d)), mask, 0.5)
+        far = [f for f in found if "a token has |d| > 20" in f.text]
+        assert bool(far) is clamped
