@@ -204,7 +204,7 @@ class Reach:
         """Import the folders, and run all tests."""
         self.imports = self.watch()
         for file in files(FOLDERS):
-            importlib.import_module(".".join(file.with_suffix("").parts))
+            imported(file)
         sys.settrace(None)
         return pytest.main([*OPTIONS], plugins=[self])
 
@@ -239,7 +239,8 @@ class Trials:
 
     def live(self, mutants: list[Mutant]) -> None:
         """Try mutants that change what lives."""
-        forked(lambda: pytest.main([*OPTIONS], plugins=[InPlace(self, mutants)]))
+        if forked(lambda: pytest.main([*OPTIONS], plugins=[InPlace(self, mutants)])):
+            raise RuntimeError(f"the trials broke off:\n{Path('log').read_text()[-3000:]}")
 
     def fresh(self, mutant: Mutant) -> None:
         """Try a mutant that changes its file."""
@@ -295,17 +296,26 @@ class InPlace:
                 replace(mutant)
                 chosen = [items[test] for test in tests]
                 for item, after in zip_longest(chosen, chosen[1:]):
-                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                    try:
+                        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                    except BaseException:  # what pytest lets through, such as an interruption
+                        return 1
                     if session.testsfailed:
-                        break
-                return int(session.testsfailed > 0)
+                        return 1
+                return 0
 
             self.trials.judge(mutant, run)
         return True
 
 
+def imported(file: Path) -> None:
+    """Import a module by its file below the root."""
+    importlib.import_module(".".join(file.with_suffix("").parts))
+
+
 def replace(mutant: Mutant) -> None:
     """Replace the code of a mutant's function wherever it lives."""
+    imported(mutant.file)
     file, source = str(Path.cwd() / mutant.file), mutant.file.read_bytes()
     before, after = (list(codes(compile(text, file, "exec"))) for text in (source, mutant.apply(source)))
     new = {a: b for a, b in zip(before, after, strict=True) if a != b}
@@ -336,7 +346,7 @@ def forked(run: Callable[[], int], seconds: float = math.inf) -> int:
         output = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        code = 1
+        code: int = pytest.ExitCode.INTERNAL_ERROR  # what goes wrong here is no failure of a test
         try:
             code = int(run())
         except BaseException:

@@ -131,9 +131,10 @@ def filtered(groups: IntArray) -> float:
 
 
 def _likeliest_rates(groups: IntArray, enough: float) -> float:
-    """Return no less than the log-likelihood of groups under any mixture of success rates, by at most a nat.
+    """Return no less than the log-likelihood of groups under any mixture of success rates.
 
-    The search (EM) ends where it is above ``enough``, and after a thousand steps. No mixture has more than that of m
+    It is a nat more at most, unless the search (EM) ends before: where it is above ``enough``, or after a thousand
+    steps. No mixture has more than that of m
     and n log max_p D(p), where D(p) is the mean of P(k | p) / m(k) over the groups (Jensen). D is a trigonometric
     polynomial of degree G in 2 t, p = sin^2 t; so at a distance of pi / (64 G) from its largest value, where a point of
     the grid is, it has at least cos(pi / 64) of it (M. Riesz).

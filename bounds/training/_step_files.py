@@ -138,7 +138,7 @@ class StepFiles:
 
 
 def _put(unfinished: Path, path: Path) -> None:
-    """Give a file its name, where no file has it."""
+    """Give a file its name, where no file has it (without hard links, none that is there already)."""
     try:
         os.link(unfinished, path)  # which, unlike a move, never replaces a file
     except OSError as error:
