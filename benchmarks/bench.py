@@ -222,6 +222,11 @@ def parquet() -> None:
     say("Parquet, numba: times faster", "pandas, NumPy by row", spent["pandas"][0] / spent["numba"][0])
 
 
+def say_of_two(what: str, spent: dict[str, tuple[float, float]]) -> None:
+    share = spent["2"][1] / spent["1"][1]
+    say(f"{what}: share of the wall time", "one process", share, 0.65, least=False)
+
+
 def jobs() -> None:
     """By wall time, so only where two cores are free."""
     with _folder() as folder:
@@ -229,13 +234,7 @@ def jobs() -> None:
             write_log(folder / f"step_{k}.parquet", 2 * 10**6, seed=k)
         log = bounds.open_log(folder, horizon=512)
         spent = best({str(n): lambda n=n: Summary.of(log, pool=processes(n)) for n in (1, 2)}, 3)
-    say(
-        "32 files of 2e6 tokens, two processes: share of the wall time",
-        "one process",
-        spent["2"][1] / spent["1"][1],
-        0.65,
-        least=False,
-    )
+    say_of_two("32 files of 2e6 tokens, two processes", spent)
 
 
 def _summed(path: Path, worth: int = summary.WORTH_COMPILING) -> int:
@@ -331,13 +330,7 @@ def figures() -> None:
     names = list(bounds.figures.FIGURES)[:6]
     with _folder() as folder:
         spent = best({str(n): lambda n=n: bounds.figures.write(names, folder, jobs=n) for n in (1, 2)}, 1)
-    say(
-        "six figures by two processes: share of the wall time",
-        "one process",
-        spent["2"][1] / spent["1"][1],
-        0.65,
-        least=False,
-    )
+    say_of_two("six figures by two processes", spent)
 
 
 PARTS = (logits, jsonl, parquet, jobs, starts, rules, largest, proofs, figures)
